@@ -5,7 +5,7 @@ import ErrorsPlugin from '@pothos/plugin-errors';
 import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
-import { quote } from '../../src/core/errors.js';
+import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { parseZonedTime } from '../../src/core/time.js';
 import { isListed } from '../../src/domain/catalogue/files.js';
 import type { Context } from '../../src/domain/context.js';
@@ -70,6 +70,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     afterArgOptions: { description: 'Returns the items after this cursor.' },
     beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: false,
+    decodeGlobalID: readGlobalId,
     nodeQueryOptions: {
       description: 'Returns an object by its global ID, or null if it does not exist.',
       args: { id: { description: 'The global ID of the object.' } },
@@ -90,24 +91,43 @@ export const builder = new SchemaBuilder<SchemaTypes>({
 });
 
 /** Operation whose permission a caller needs to read a node, by the type of the node. */
-const reads: Record<string, Operation> = {
-  TapeFile: 'getFile',
-  Volume: 'listVolumes',
-  Drive: 'listDrives',
-  Library: 'listLibraries',
-  RestoreDisk: 'listDisksByPage',
-  Request: 'getRequest',
-  Quota: 'getQuota',
-};
+const reads = new Map<string, Operation>([
+  ['TapeFile', 'getFile'],
+  ['Volume', 'listVolumes'],
+  ['Drive', 'listDrives'],
+  ['Library', 'listLibraries'],
+  ['RestoreDisk', 'listDisksByPage'],
+  ['Request', 'getRequest'],
+  ['Quota', 'getQuota'],
+]);
+
+interface NodeId {
+  typename: string;
+  id: string;
+}
+
+/**
+ * Parses a global id. The type of a malformed id is empty: `maySee` rejects it, because limits also read arguments, and
+ * their failures concern the whole document.
+ */
+function readGlobalId(globalId: string): NodeId {
+  const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
+  return { typename, id };
+}
 
 /**
  * Returns whether the caller may see a node. Hidden files are reported as missing. The types of requests and quotas
  * check access themselves.
- * @throws ForbiddenError
+ * @throws InvalidInputError, ForbiddenError
  */
-async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {
-  const operation = reads[node.typename];
-  if (operation !== undefined) allow(ctx, operation);
+async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
+  const operation = reads.get(node.typename);
+  if (operation === undefined) {
+    const types = [...reads.keys()].join(', ').replace(/, (\w+)$/, ' or $1');
+    const text = node.typename === '' ? node.id : `${node.typename}:${node.id}`;
+    throw new InvalidInputError('id', `must be the global id of a ${types}, not ${quote(text)}`);
+  }
+  allow(ctx, operation);
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 
@@ -115,7 +135,7 @@ async function maySee(ctx: Context, node: { typename: string; id: string }): Pro
  * Returns whether an id is a possible serial number: 8 bytes for tape files, 4 bytes for other types. The database
  * rejects greater ids.
  */
-function isSerial({ typename, id }: { typename: string; id: string }): boolean {
+function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
 }
 

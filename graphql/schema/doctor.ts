@@ -3,7 +3,6 @@
  * mount them.
  */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
-import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import type { ExaminedRows } from '../../src/domain/doctor/findings.js';
 import {
@@ -86,9 +85,11 @@ builder.queryFields((t) => ({
 
 function readPage({ first, last, after, before }: DefaultConnectionArguments) {
   if (last != null || before != null) {
-    throw new GraphQLError('doctorFindings has only forward pages: pass first and after', {
-      extensions: { code: 'BAD_USER_INPUT' },
-    });
+    const argument = last == null ? 'before' : 'last';
+    throw new InvalidInputError(
+      argument,
+      'is not possible: doctorFindings has only forward pages; pass first and after',
+    );
   }
   return { limit: limitOf(first), after: readPlace(after) };
 }
@@ -107,7 +108,7 @@ function toConnection({ after }: DefaultConnectionArguments, { findings, next }:
 }
 
 function readPlace(cursor: string | null | undefined): FindingCursor | undefined {
-  return cursor == null ? undefined : cursors.read(cursor);
+  return cursor == null ? undefined : cursors.read(cursor, 'after');
 }
 
 const cursors = createCursors<FindingCursor>('finding', {

@@ -2,9 +2,15 @@
  * A Pothos plugin for all connections. The plugin checks page arguments, and gives an empty page a cursor from which
  * the client can continue.
  */
-import SchemaBuilder, { BasePlugin, type PothosOutputFieldConfig, type SchemaTypes } from '@pothos/core';
+import SchemaBuilder, {
+  BasePlugin,
+  type PothosOutputFieldConfig,
+  PothosValidationError,
+  type SchemaTypes,
+} from '@pothos/core';
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
-import { GraphQLError, type GraphQLFieldResolver } from 'graphql';
+import type { GraphQLFieldResolver } from 'graphql';
+import { InvalidInputError, quote } from '../../src/core/errors.js';
 
 export const PAGE_ARGUMENTS = 'pageArguments';
 
@@ -35,13 +41,13 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
     if (!('first' in args && 'last' in args)) return resolver;
     return async (root, given: DefaultConnectionArguments, ctx, info) => {
       if (given.first != null && given.last != null) {
-        throw badArgument('first and last exclude each other: give one of them');
+        throw new InvalidInputError('first', 'and last exclude each other: give one of them');
       }
       for (const name of ['first', 'last'] as const) {
         const value = given[name];
-        if (value != null && value < 0) throw badArgument(`${name} must not be negative, not ${value}`);
+        if (value != null && value < 0) throw new InvalidInputError(name, `must not be negative, not ${value}`);
       }
-      const page = (await resolver(root, given, ctx, info)) as ConnectionShape;
+      const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
         // from this cursor a client gets only newer items instead of the whole list
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
@@ -51,8 +57,28 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   }
 }
 
-function badArgument(message: string): GraphQLError {
-  return new GraphQLError(message, { extensions: { code: 'BAD_USER_INPUT' } });
+/** Reads a page, and converts an error of Pothos about the page arguments. @throws InvalidInputError */
+async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: () => Promise<Page>): Promise<Page> {
+  try {
+    return await read();
+  } catch (error) {
+    throw error instanceof PothosValidationError ? describeFault(given) : error;
+  }
+}
+
+/** Describes page arguments that Pothos rejects: two that exclude each other, or a malformed cursor. */
+function describeFault({ before, after, first, last }: DefaultConnectionArguments): InvalidInputError {
+  const excluded = before == null ? last != null && 'last' : after != null ? 'after' : first != null && 'first';
+  const argument = before == null ? 'after' : 'before';
+  if (!excluded) return invalidCursor(argument, before ?? after ?? '');
+  return new InvalidInputError(
+    argument,
+    `and ${excluded} must not be combined: pass first and after, or last and before`,
+  );
+}
+
+export function invalidCursor(argument: 'after' | 'before', cursor: string): InvalidInputError {
+  return new InvalidInputError(argument, `must be a cursor of this list, not ${quote(cursor)}`);
 }
 
 SchemaBuilder.registerPlugin(PAGE_ARGUMENTS, PageArgumentsPlugin);

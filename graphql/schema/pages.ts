@@ -2,6 +2,7 @@
  * Reads pages of lists, and batches of values, without Prisma's own pagination. For a nested list, Prisma reads all
  * rows. After a cursor whose row has left the list, Prisma finds nothing.
  */
+import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
 import {
   type DefaultConnectionArguments,
@@ -9,16 +10,19 @@ import {
   resolveCursorConnection,
 } from '@pothos/plugin-relay';
 import DataLoader from 'dataloader';
-import { type FieldNode, GraphQLError, type GraphQLResolveInfo, Kind } from 'graphql';
+import { type FieldNode, type GraphQLResolveInfo, Kind } from 'graphql';
 import { formatJson } from '../../src/core/json.js';
 import type { Context } from '../../src/domain/context.js';
 import type { KeyPage, PageItem, PageWish } from '../../src/domain/page-keys.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
+import { invalidCursor } from './page-arguments.js';
+
+type Side = 'after' | 'before';
 
 interface Cursors<Key> {
   write(key: Key): string;
-  /** @throws GraphQLError if the cursor belongs to another list */
-  read(cursor: string): Key;
+  /** @param side the argument that contains the cursor. @throws InvalidInputError if the cursor belongs to another list */
+  read(cursor: string, side: Side): Key;
 }
 
 /** @param parse returns undefined if the text is not a key */
@@ -29,10 +33,10 @@ export function createCursors<Key>(
   const prefix = `${list}:`;
   return {
     write: (key) => Buffer.from(prefix + format(key)).toString('base64'),
-    read: (cursor) => {
+    read: (cursor, side) => {
       const text = Buffer.from(cursor, 'base64').toString();
       const key = text.startsWith(prefix) ? parse(text.slice(prefix.length)) : undefined;
-      if (key === undefined) throw badCursor(cursor);
+      if (key === undefined) throw invalidCursor(side, cursor);
       return key;
     },
   };
@@ -57,11 +61,12 @@ export function resolveCursorPage<Row extends object, Key>(
   cursors: Cursors<Key>,
   { keyOf, find }: { keyOf(row: Row): Key; find(page: KeyPage<Key>): Promise<Row[]> },
 ) {
-  const read = (cursor: string | undefined) => (cursor === undefined ? undefined : cursors.read(cursor));
+  const read = (cursor: string | undefined, side: Side) =>
+    cursor === undefined ? undefined : cursors.read(cursor, side);
   return resolveCursorConnection(
     { args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor: (row: Row) => cursors.write(keyOf(row)) },
     async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs) =>
-      find({ before: read(before), after: read(after), limit, inverted }),
+      find({ before: read(before, 'before'), after: read(after, 'after'), limit, inverted }),
   );
 }
 
@@ -77,10 +82,6 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
   list: string,
   find: (page: KeyPage<bigint>) => Promise<Row[]>,
 ) => resolveCursorPage(args, createBigIntCursors(list), { keyOf: ({ id }: Row) => id, find });
-
-function badCursor(cursor: unknown): GraphQLError {
-  return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
-}
 
 interface InnerPages<Row> {
   descending?: boolean;
@@ -148,9 +149,10 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   load: (page: KeyPage<Key>, fields: Omit<Query, keyof PageQuery>) => Promise<Row[]>,
 ): Promise<Row[]> {
   const { cursor, take, skip: _, ...fields } = query;
-  const from = cursor && checkKey(cursor[key.name], key);
   const inverted = take < 0;
-  return await load({ [inverted ? 'before' : 'after']: from, inverted, limit: Math.abs(take) }, fields);
+  const side = inverted ? 'before' : 'after';
+  const from = cursor && checkKey(cursor[key.name], key, side);
+  return await load({ [side]: from, inverted, limit: Math.abs(take) }, fields);
 }
 
 /** The field that orders a list, and its type. */
@@ -159,10 +161,10 @@ interface ListKey<Key> {
   isKey: (value: unknown) => value is Key;
 }
 
-/** @throws GraphQLError if a cursor contains a value of another type */
-function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>): Key {
+/** @throws InvalidInputError if a cursor contains a value of another type */
+function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
-  throw badCursor(formatJson(value));
+  throw invalidCursor(side, formatJson(value));
 }
 
 /**
@@ -177,10 +179,19 @@ export async function resolveRootPage<Row extends object, Key extends string | n
 ) {
   const cursors: Cursors<Key> = {
     write: (value) => formatPrismaCursor({ [key.name]: value }, key.name),
-    read: (cursor) => checkKey(parsePrismaCursor(cursor), key),
+    read: (cursor, side) => checkKey(parseCursor(cursor, side), key, side),
   };
   const keyOf = (row: Row) => (row as Record<string, unknown>)[key.name] as Key;
   return await resolveCursorPage(args, cursors, { keyOf, find: page });
+}
+
+/** @throws InvalidInputError if the cursor does not have the format of `prismaConnection` */
+function parseCursor(cursor: string, side: Side): unknown {
+  try {
+    return parsePrismaCursor(cursor);
+  } catch (error) {
+    throw error instanceof PothosValidationError ? invalidCursor(side, cursor) : error;
+  }
 }
 
 /** Returns whether a value is a text that PostgreSQL accepts. PostgreSQL text cannot contain NUL. */

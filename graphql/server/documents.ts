@@ -182,12 +182,17 @@ function limitCounts(context: ValidationContext): ASTVisitor {
  * Approximate number of items in the schema's lists, by field; the type that `__type` selects may be large. All other
  * lists contain at most one item.
  */
-const ITEMS: Record<string, number> = { __type: 10, types: 200, directives: 6, fields: 3 };
+const ITEMS = new Map([
+  ['__type', 10],
+  ['types', 200],
+  ['directives', 6],
+  ['fields', 3],
+]);
 
 /** Returns the cost of introspection in an operation. Each alias of `__schema` repeats the introspection. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
-    1 + (set ? below(set) * (ITEMS[name.value] ?? 1) : 0);
+    1 + (set ? below(set) * (ITEMS.get(name.value) ?? 1) : 0);
   const below = createSum(fragments, costOf);
   const isOfSchema = ({ name }: FieldNode) => name.value === '__schema' || name.value === '__type';
   return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);

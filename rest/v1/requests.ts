@@ -88,18 +88,18 @@ function commonFields({ quota, retention, label, ...fields }: z.output<typeof re
   return { quota, retention, label, notifyOnFirstFile, notifyOnLastFile };
 }
 
-const contractNames: Record<string, string> = {
-  pattern: 'patterns',
-  notifyOnFirstFile: 'notify_on_first_file',
-  notifyOnLastFile: 'notify_on_last_file',
-};
+const contractNames = new Map([
+  ['pattern', 'patterns'],
+  ['notifyOnFirstFile', 'notify_on_first_file'],
+  ['notifyOnLastFile', 'notify_on_last_file'],
+]);
 
 /** Calls `work`, and renames the field in an error to its name in the contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    const name = error instanceof InvalidInputError ? contractNames[error.field] : undefined;
+    const name = error instanceof InvalidInputError ? contractNames.get(error.field) : undefined;
     if (!(error instanceof InvalidInputError) || name === undefined) throw error;
     throw new InvalidInputError(name, error.problem);
   }

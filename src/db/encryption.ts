@@ -8,10 +8,10 @@ import { codeOf, messageOf } from '../core/errors.js';
  * Two ways to connect for each `sslmode` that allows a second attempt. Every other `sslmode` allows only one way to
  * connect.
  */
-const ways: Readonly<Record<string, readonly [first: string, second: string]>> = {
-  allow: ['disable', 'no-verify'],
-  prefer: ['no-verify', 'disable'],
-};
+const ways = new Map<string, readonly [first: string, second: string]>([
+  ['allow', ['disable', 'no-verify']],
+  ['prefer', ['no-verify', 'disable']],
+]);
 
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
@@ -40,7 +40,7 @@ export function readEncryption(url: string): Encryption {
   const mode = parsed.searchParams.get('sslmode') ?? '';
   const name = nameOf(parsed);
   const recordConnected = () => void reached.add(name);
-  const [first, second] = ways[mode] ?? [];
+  const [first, second] = ways.get(mode) ?? [];
   if (first === undefined || second === undefined) {
     const explain = (error: unknown) => (isOfNoTls(error) && !reached.has(name) ? explainNoTls(mode, error) : error);
     return { url: asPgReads(url, parsed, mode), learn: () => false, recordConnected, explain };

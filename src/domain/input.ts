@@ -14,6 +14,11 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
+/** Returns whether PostgreSQL can store a text unchanged: without NUL, and valid Unicode. */
+export function isStorable(text: string): boolean {
+  return !text.includes('\0') && text.isWellFormed();
+}
+
 /** Checks that a value is one line of text that PostgreSQL, an HTTP or mail header and a terminal accept. */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
@@ -30,7 +35,7 @@ const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
 
 /** Returns whether a reader can distinguish the name from every different name. */
 export function isPlainName(name: string): boolean {
-  return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
+  return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
 /** Names that Tapegate shows for itself and for callers without a name of their own. */
@@ -91,7 +96,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
 
 /** Returns the problem of an invalid path, as the predicate of an error message; undefined if the path is valid. */
 export function findPathProblem(value: string): string | undefined {
-  if (value.includes('\0') || !value.isWellFormed()) return `contains NUL or invalid Unicode: ${quote(value)}`;
+  if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
   if (Buffer.byteLength(value) > MAX_PATH_BYTES) return `is longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
   for (const part of value.slice(1).split('/')) {

@@ -119,5 +119,5 @@ export function estimateReading(medium: Medium, files: number, bytes: number): n
 
 /** Returns a medium by name; `linear` if the name is unknown. */
 export function findMedium(name: string): Medium {
-  return media[name] ?? (media.linear as Medium);
+  return media[Object.hasOwn(media, name) ? name : 'linear'] as Medium;
 }

@@ -3,7 +3,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { recordStatements } from '../support/statements.js';
 import { useApp } from '../support/use-app.js';
 
@@ -205,7 +205,7 @@ describe.each(Object.entries(lists))('%s', (name, { query, node, fill, remove })
   test('first with last is refused', async () => {
     const message = 'first and last exclude each other: give one of them';
     const { errors } = await ask(app, write('first: 1, last: 1'));
-    expect(errors).toMatchObject([{ message, extensions: { code: 'BAD_USER_INPUT' } }]);
+    expect(errors).toMatchObject([{ message, extensions: { code: 'INVALID_INPUT', field: 'first' } }]);
   });
 });
 
@@ -229,14 +229,31 @@ test('a row that is removed while its page is read leaves the other rows in plac
   expect(reading).toHaveBeenCalledTimes(2);
 });
 
+const ofKey = (text: string) => Buffer.from(`GPC:${text}`).toString('base64');
+const invalid = (field: string, problem: string) => [
+  expect.objectContaining({ message: `${field} ${problem}`, extensions: { code: 'INVALID_INPUT', field } }),
+];
+const NO_CURSOR = 'must be a cursor of this list, not';
+const NOT_BOTH = 'must not be combined: pass first and after, or last and before';
+
 test.each([
-  ['tapeFiles', 'after: "no cursor"', 'Invalid cursor: no cursor'],
-  ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
-  ['requests', `after: "${Buffer.from('GPC:T:["I:1"]').toString('base64')}"`, 'Invalid cursor: [1]'],
-  ['restoreDisks', `after: "${Buffer.from('GPC:N:1.5').toString('base64')}"`, 'Invalid cursor: 1.5'],
-  ['volumes', 'first: -1', 'first must not be negative, not -1'],
-])('%s(%s) is refused with the reason', async (list, args, message) => {
-  expect(await askErrors(app, `{ ${list}(${args}) { edges { cursor } } }`)).toEqual([message]);
+  ...['tapeFiles', 'requests', 'restoreDisks', 'volumes', 'audit'].flatMap((list) =>
+    (['after', 'before'] as const).map(
+      (side) => [list, `${side}: "no cursor"`, side, `${NO_CURSOR} "no cursor"`] as const,
+    ),
+  ),
+  ['requests', `before: "${ofKey('N:99999999999')}"`, 'before', `${NO_CURSOR} "99999999999"`],
+  ['requests', `after: "${ofKey('T:["I:1"]')}"`, 'after', `${NO_CURSOR} "[1]"`],
+  ['restoreDisks', `after: "${ofKey('N:1.5')}"`, 'after', `${NO_CURSOR} "1.5"`],
+  ['restoreDisks', `before: "${ofKey('I:x')}"`, 'before', `${NO_CURSOR} "${ofKey('I:x')}"`],
+  ['restoreDisks', `after: "${ofKey('N:1')}", before: "${ofKey('N:9')}"`, 'before', `and after ${NOT_BOTH}`],
+  ['restoreDisks', `first: 1, before: "${ofKey('N:9')}"`, 'before', `and first ${NOT_BOTH}`],
+  ['restoreDisks', `last: 1, after: "${ofKey('N:1')}"`, 'after', `and last ${NOT_BOTH}`],
+  ['tapeFiles', 'after: "no cursor", before: "no cursor"', 'before', `${NO_CURSOR} "no cursor"`],
+  ['volumes', 'first: -1', 'first', 'must not be negative, not -1'],
+] as const)('%s(%s) is invalid input', async (list, args, field, problem) => {
+  const { errors } = await ask(app, `{ ${list}(${args}) { edges { cursor } } }`);
+  expect(errors).toEqual(invalid(field, problem));
 });
 
 const ofList = (text: string) => Buffer.from(text).toString('base64');
@@ -254,7 +271,7 @@ test.each([
 ] as const)('%s takes no cursor of another list, and none without a key', async (list, texts) => {
   for (const cursor of texts.map(ofList)) {
     const query = `{ ${list.replace('%', `after: "${cursor}"`)}) { edges { cursor } } ${list.includes('{') ? '}' : ''} }`;
-    expect(await askErrors(app, query)).toEqual([`Invalid cursor: ${cursor}`]);
+    expect((await ask(app, query)).errors).toEqual(invalid('after', `must be a cursor of this list, not "${cursor}"`));
   }
 });
 

@@ -6,7 +6,7 @@ import { setDisk } from '../../src/domain/disks/disks.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, askErrors, type Edges } from '../support/graphql.js';
+import { ask, askData, type Edges } from '../support/graphql.js';
 import { useApp } from '../support/use-app.js';
 
 const BIG = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
@@ -201,9 +201,23 @@ test('node returns each type of node by its id, and null for an unknown id', asy
   for (const [type, ids] of Object.entries(unknown)) {
     for (const id of ids) expect(await ask(app, query, { id: relayId(type, id) })).toEqual({ data: { node: null } });
   }
-  expect(await askErrors(app, query, { id: 'no id' })).toEqual(['Invalid global ID: no id']);
-  expect(await askErrors(app, query, { id: relayId('RequestFile', 1) })).toEqual([
-    'RequestFile does not support loading by id',
+});
+
+test.each([
+  ...['__proto__:1', 'constructor:1', 'toString:1', 'hasOwnProperty:x', 'X:1', 'String:1', 'TapeFile', ':1', ''],
+  ...['Webhook:37', 'Audit:1', 'ApiToken:1', 'RequestFile:1'],
+])('node of the id "%s" is invalid input', async (text) => {
+  const id = Buffer.from(text).toString('base64');
+  const shown = /^\w+:/.test(text) ? text : id;
+  const { data, errors } = await ask(app, 'query ($id: ID!) { node(id: $id) { id } }', { id });
+  expect([data, errors]).toEqual([
+    { node: null },
+    [
+      expect.objectContaining({
+        message: `id must be the global id of a TapeFile, Volume, Drive, Library, RestoreDisk, Request or Quota, not "${shown}"`,
+        extensions: { code: 'INVALID_INPUT', field: 'id' },
+      }),
+    ],
   ]);
 });
 

@@ -97,6 +97,15 @@ test('groups of the WLCG profile and names give roles', async () => {
   expect(await sees(tapes, 'alice', 'bob')).toEqual([200, 404]);
 });
 
+test.each(['wlcg.groups', 'groups'])('%s that the database cannot store are ignored', async (claim) => {
+  const strange = ['a\0', '\0', '\ud800'];
+  const ops = await provider.sign({ ...hour, [claim]: [...strange, '/tapes/ops'] });
+  expect(await sees(ops, 'alice', 'bob')).toEqual([200, 200]);
+  const alice = await provider.sign({ ...hour, [claim]: strange.join(',') });
+  expect(await sees(alice, 'alice', 'bob')).toEqual([200, 404]);
+  expect(await ask({ ...app, token: alice }, '{ caller { name } }')).toEqual({ data: { caller: { name: 'alice' } } });
+});
+
 test('storage scopes limit what a token allows', async () => {
   const asks = (token: string) =>
     call(app, 'POST', '/requests', { body: { quota: 'alice', files: '/none' }, headers: show(token) });
@@ -186,7 +195,7 @@ test('a token with another audience or issuer, without an expiry or without a va
   }
   await expectRefused(await provider.sign({}), 'the token has no expiration time (exp)');
   for (const token of ['a.b.c', `${'x'.repeat(3000)}.y.z`]) await expectRefused(token, 'the token is not a JWT');
-  for (const sub of ['', 'a\nb', 'x'.repeat(256)]) {
+  for (const sub of ['', 'a\nb', 'a\0', 'a\ud800', 'x'.repeat(256)]) {
     expect((await get('/quota/alice', await provider.sign({ ...hour, sub }))).status).toBe(401);
   }
   expect((await get('/quota/alice', 'opaque')).status).toBe(401);

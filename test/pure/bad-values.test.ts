@@ -4,8 +4,11 @@
  */
 import { expect, test } from 'vitest';
 import { newRequest, parse } from '../../rest/v1/body.js';
+import { readEncryption } from '../../src/db/encryption.js';
 import { chosenFiles } from '../../src/domain/catalogue/chosen-files.js';
 import { checkAddress, checkPath } from '../../src/domain/input.js';
+import { findMedium } from '../../src/planner/media.js';
+import { failureOf, fileErrorOf } from '../../src/tape/s3/failures.js';
 
 const refusalOf = (check: () => unknown): string => {
   try {
@@ -70,4 +73,11 @@ test.each([
 ])('the email address %j is refused', (address, says) => {
   expect(refusalOf(() => checkAddress('email', address))).toBe(`email ${says}`);
   expect(refusalOf(() => checkAddress('email', 'a.b+c@localhost'))).toBe('accepted: "a.b+c@localhost"');
+});
+
+test.each(['constructor', '__proto__', 'toString'])('a lookup of "%s" finds nothing', (name) => {
+  expect(findMedium(name)).toBe(findMedium('linear'));
+  expect(readEncryption(`postgres://localhost/tapes?sslmode=${name}`).learn(new Error('no TLS'))).toBe(false);
+  const failure = failureOf({ Code: name, $metadata: { httpStatusCode: 400 } }, 'GetObject');
+  expect(fileErrorOf(failure).errorClass).toBe('PERMANENT');
 });

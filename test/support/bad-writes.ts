@@ -200,7 +200,7 @@ const disks: BadInput[] = [
   ...NO_SIZES.map((size) => mutate('resizeDisk', `to ${size} bytes`, SIZE, { mountpoint: '/nowhere', size })),
 ];
 
-const CURSOR = /^Invalid cursor: /;
+const CURSOR = /^after must be a cursor of this list, not /;
 const NO_FINDINGS = ['x', 'quota-used:', 'quota-used:-2', 'quota-used:9999999999999999999', 'quota-used:1 OR 1=1'];
 
 const findings: BadInput[] = [

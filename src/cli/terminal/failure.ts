@@ -68,15 +68,15 @@ export function formatNetworkError(url: string, error: unknown): string {
 }
 
 /** Options whose names differ from the field in GraphQL. */
-const OTHER_NAMES: Readonly<Record<string, string>> = {
-  events: '--event',
-  expiresAt: '--expires',
-  files: '--file',
-  notifyOnFirstFile: '--notify-first',
-  notifyOnLastFile: '--notify-last',
-  paths: '--file',
-  quotas: '--quota',
-};
+const OTHER_NAMES = new Map([
+  ['events', '--event'],
+  ['expiresAt', '--expires'],
+  ['files', '--file'],
+  ['notifyOnFirstFile', '--notify-first'],
+  ['notifyOnLastFile', '--notify-last'],
+  ['paths', '--file'],
+  ['quotas', '--quota'],
+]);
 
 /** Returns the option that belongs to a field, such as `--depth-bytes` for `depthBytes`. */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
@@ -86,7 +86,7 @@ export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, 
  * @param own the command's names for its arguments, by the name of the field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
-  const option = OTHER_NAMES[field] ?? optionOf(field);
+  const option = OTHER_NAMES.get(field) ?? optionOf(field);
   const name = own[field] ?? (commandState().options.includes(option) ? option : field);
   return message.startsWith(`${field} `) ? `${name}${message.slice(field.length)}` : message;
 }

@@ -6,7 +6,7 @@ import { quote } from '../../core/errors.js';
 import { namesOfIssuer } from '../../core/issuer-urls.js';
 import { readRights } from '../../domain/access/members.js';
 import type { Context } from '../../domain/context.js';
-import { isPlainName, isReserved } from '../../domain/input.js';
+import { isPlainName, isReserved, isStorable } from '../../domain/input.js';
 import { unauthenticated } from './credentials.js';
 
 export interface Identity {
@@ -47,8 +47,10 @@ const NONE: Quotas = new Set<string>();
 
 /** Returns the caller that belongs to an identity, with the caller's rights. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
-  const { name, way, groups = [], isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
+  const { name, way, isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
+  // no quota, rule or role can name the other groups, and the database rejects them
+  const groups = (identity.groups ?? []).filter(isStorable);
   const rights = await readRights(ctx, name, groups);
   const own = roles.has('user') ? rights : { uses: [], manages: [] };
   const given = roles.has('service') ? (identity.quotas ?? []) : [];

@@ -204,13 +204,13 @@ type Algorithm = (typeof ALGORITHMS)[number];
 
 const BYTES: Record<Algorithm, number> = { sha256: 32, adler32: 4, md5: 16 };
 
-const NAMES: Record<string, Algorithm> = {
-  adler: 'adler32',
-  adler32: 'adler32',
-  md5: 'md5',
-  'sha-256': 'sha256',
-  sha256: 'sha256',
-};
+const NAMES = new Map<string, Algorithm>([
+  ['adler', 'adler32'],
+  ['adler32', 'adler32'],
+  ['md5', 'md5'],
+  ['sha-256', 'sha256'],
+  ['sha256', 'sha256'],
+]);
 
 interface Digest {
   algorithm: Algorithm;
@@ -224,7 +224,7 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   for (const name of ['repr-digest', 'digest']) {
     for (const item of (headers[name] ?? '').split(',')) {
       const [, key = '', text = ''] = /^\s*([\w-]+)=(.*?)\s*$/.exec(item) ?? [];
-      const algorithm = NAMES[key.toLowerCase()];
+      const algorithm = NAMES.get(key.toLowerCase());
       const value = algorithm && readValue(text, BYTES[algorithm]);
       if (algorithm && value !== undefined && !found.has(algorithm)) found.set(algorithm, value);
     }

@@ -94,22 +94,23 @@ export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause
   return errorClass && new LibraryError(errorClass, message, { cause });
 }
 
-const CLASSES: Record<string, ErrorClass> = {
-  AccessDenied: 'POLICY',
-  InvalidPayer: 'POLICY',
-  MethodNotAllowed: 'PERMANENT',
-  NoSuchKey: 'PERMANENT',
-  KeyTooLongError: 'PERMANENT',
-  PreconditionFailed: 'TRANSIENT',
-  GlacierExpeditedRetrievalNotAvailable: 'TRANSIENT',
-};
+const CLASSES = new Map<string, ErrorClass>([
+  ['AccessDenied', 'POLICY'],
+  ['InvalidPayer', 'POLICY'],
+  ['MethodNotAllowed', 'PERMANENT'],
+  ['NoSuchKey', 'PERMANENT'],
+  ['KeyTooLongError', 'PERMANENT'],
+  ['PreconditionFailed', 'TRANSIENT'],
+  ['GlacierExpeditedRetrievalNotAvailable', 'TRANSIENT'],
+]);
 
 export function isDenied({ cause }: TapeError): boolean {
   return failureOf(cause, '').code === 'AccessDenied';
 }
 
 export function fileErrorOf({ code, status, message, cause }: Failure): TapeError {
-  const errorClass = CLASSES[code] ?? (status >= 500 || status === 408 || status === 409 ? 'TRANSIENT' : 'PERMANENT');
+  const errorClass =
+    CLASSES.get(code) ?? (status >= 500 || status === 408 || status === 409 ? 'TRANSIENT' : 'PERMANENT');
   return new TapeError(errorClass, message, { cause });
 }
 

@@ -47,13 +47,13 @@ function textOf(value: unknown): string | undefined {
 }
 
 /** Final states of a file. Some servers write CANCELED. Any other state means that the file is waiting. */
-const ENDED: Record<string, StageAnswer['word']> = {
-  COMPLETED: 'done',
-  FAILED: 'failed',
-  CANCELLED: 'failed',
-  CANCELED: 'failed',
-  SKIPPED: 'failed',
-};
+const ENDED = new Map<string, StageAnswer['word']>([
+  ['COMPLETED', 'done'],
+  ['FAILED', 'failed'],
+  ['CANCELLED', 'failed'],
+  ['CANCELED', 'failed'],
+  ['SKIPPED', 'failed'],
+]);
 
 /** Reads the state of a file. An error takes precedence, as in other clients of these servers. */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
@@ -61,7 +61,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   if (said !== undefined) return { word: 'failed', said };
   if (typeof onDisk === 'boolean') return { word: onDisk ? 'done' : 'waiting', said };
   const name = textOf(state)?.toUpperCase() ?? '';
-  const word = ENDED[name] ?? 'waiting';
+  const word = ENDED.get(name) ?? 'waiting';
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
