@@ -192,7 +192,9 @@ export function quote(value: string): string {
  * Decides whether a failed recall is retried. TRANSIENT errors may pass. MEDIA errors concern the cartridge, SPACE
  * errors the room on disk, and POLICY errors a rule of the site. PERMANENT errors do not change with a retry.
  */
-export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';
+export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
+
+export type ErrorClass = (typeof errorClasses)[number];
 
 export class TapeError extends Error {
   readonly errorClass: ErrorClass;

@@ -3,6 +3,13 @@
  * label values must not depend on callers' input: a label is never a user, a path or an address.
  */
 
+const ENGINE_PARTS = ['drive', 'jobs'] as const;
+
+const ENGINE_ENDS = ['failed', 'hung', 'stopped', 'silent', 'gone'] as const;
+
+/** Reason for which a process of the engine is restarted. */
+export type EngineEnd = (typeof ENGINE_ENDS)[number];
+
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
 
 const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800] as const;
@@ -57,6 +64,19 @@ export const timed = {
     buckets: QUICK,
   },
 } as const;
+
+/**
+ * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples, so it does not
+ * see the first events of a counter that appears with them. The engine adds the counters of drives and jobs.
+ */
+export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
+  tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],
+  tapegate_hung_calls_total: [{ device: 'disk' }, { device: 'tape' }],
+  tapegate_mail_total: ['logged', 'sent', 'rejected', 'pending'].map((result) => ({ result })),
+  tapegate_webhooks_total: ['sent', 'failed', 'gone'].map((result) => ({ result })),
+  tapegate_engine_cpu_seconds_total: ENGINE_PARTS.map((part) => ({ part })),
+  tapegate_engine_process_ends_total: ENGINE_PARTS.flatMap((part) => ENGINE_ENDS.map((why) => ({ part, why }))),
+};
 
 export type Counted = keyof typeof counted;
 export type Timed = keyof typeof timed;

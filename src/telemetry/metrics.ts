@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { packageRoot } from '../core/package-root.js';
-import { type Counted, counted, type Recorder, recordBy, type Timed, timed } from '../core/signals.js';
+import { type Counted, counted, type Recorder, recordBy, startingAtZero, type Timed, timed } from '../core/signals.js';
 import type { Context } from '../domain/context.js';
 import { connectionsOf, type EngineFigures, engineFigures } from './forwarded.js';
 import { addSiteGauges } from './site.js';
@@ -128,9 +128,9 @@ function create(): Registry {
     time: (name: Timed, labels, seconds) => histogramOf.get(name)?.observe(labels, seconds),
   };
   recordBy(recorder);
-  // a counter must exist before its first event, otherwise Prometheus does not see its growth
-  for (const device of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { device }, 0);
-  for (const code of ['INTERNAL', 'UNAVAILABLE']) recorder.count('tapegate_errors_total', { class: code }, 0);
+  for (const [name, all] of Object.entries(startingAtZero)) {
+    for (const labels of all) recorder.count(name as Counted, labels, 0);
+  }
   addEngineGauges(registers);
   return made;
 }

@@ -1,5 +1,6 @@
 /** Metrics for Prometheus: access, contents, and labels that callers cannot add. */
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
@@ -8,12 +9,15 @@ import { startApp, startBeside } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askErrors } from '../support/graphql.js';
-import { readMetrics, sampleOf } from '../support/metrics.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
+import { readMetrics, sampleOf, samplesOf } from '../support/metrics.js';
+import { RULES } from '../support/prometheus.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
 import { recordStatements } from '../support/statements.js';
 import { startDatabaseRelay } from '../support/tcp-relay.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
@@ -60,6 +64,37 @@ test('the queue, the disks and the requests of the site are metrics', async () =
   expect(await value('tapegate_database_up')).toBe(1);
   const made = { operation: 'createRequest', result: 'DONE' };
   expect(await value('tapegate_operation_seconds_count', made)).toBeGreaterThan(0);
+});
+
+test('counters of alerts, and of every outcome of a recall, are 0 before the first event', async () => {
+  const fresh = await startApp({ library: createMemoryLibrary() });
+  try {
+    const ended = 'tapegate_recalls_ended_total';
+    const seen = await waitFor('a claimed drive', async () => {
+      const text = await readMetrics(fresh.url);
+      return samplesOf(text, ended).length > 0 && text;
+    });
+    const withClass = ['failed', 'postponed', 'retry'].flatMap((outcome) =>
+      ['media', 'permanent', 'policy', 'space', 'transient'].map((each) => `${outcome} ${each} 0`),
+    );
+    const others = ['existing', 'restored', 'returned', 'superseded'].map((outcome) => `${outcome} none 0`);
+    const { drive } = samplesOf(seen, ended)[0]?.labels ?? {};
+    const ofDrive = samplesOf(seen, ended).filter(({ labels }) => labels.drive === drive);
+    const texts = ofDrive.map(({ labels, value }) => `${labels.outcome} ${labels.class} ${value}`);
+    expect(texts.sort()).toEqual([...withClass, ...others].sort());
+    const counters = [...readFileSync(RULES, 'utf8').matchAll(/\b(?:increase|rate)\((\w+)(?:\{(.*?)\})?\[/g)].map(
+      ([, name = '', labels = '']) => ({
+        name,
+        labels: Object.fromEntries([...labels.matchAll(/(\w+)="(.*?)"/g)].map(([, key = '', of = '']) => [key, of])),
+      }),
+    );
+    const missing = counters.filter(({ name, labels }) => sampleOf(seen, name, labels) === undefined);
+    expect(counters.length).toBeGreaterThan(5);
+    // each route has a counter of its own, and TapegateRequestsFail needs failures that continue for minutes
+    expect(missing.filter(({ name }) => name !== 'tapegate_http_request_seconds_count')).toEqual([]);
+  } finally {
+    await fresh.close();
+  }
 });
 
 test('concurrent scrapes share one query of the site', async () => {

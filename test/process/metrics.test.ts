@@ -53,10 +53,21 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
   const env = { DATA_DIR: makeTempDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info', DRIVES: '1' };
   const engine = startCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: '0' } });
   const url = await waitForListener(engine);
-  const text = await waitFor('the engine to be seen', async () => {
+  const failed = { drive: 'drive-1', outcome: 'failed', class: 'permanent' };
+  const text = await waitFor('the engine to have a drive', async () => {
     const now = await readMetrics(url);
-    return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
+    return sampleOf(now, 'tapegate_recalls_ended_total', failed) !== undefined && now;
   });
+  expect(sampleOf(text, 'tapegate_recalls_ended_total', failed)).toBe(0);
+  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'drive' })).toBe(1);
+  const ends = samplesOf(text, 'tapegate_engine_process_ends_total').filter(({ labels }) => labels.part === 'drive');
+  expect(ends.map(({ labels, value }) => `${labels.why} ${value}`).sort()).toEqual([
+    'failed 0',
+    'gone 0',
+    'hung 0',
+    'silent 0',
+    'stopped 0',
+  ]);
   expect(samplesOf(text, 'tapegate_http_requests_in_flight')).toEqual([]);
   const other = await runCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: new URL(url).port } });
   expect(other).toMatchObject({

@@ -15,6 +15,7 @@ import { DriveError, type DriveLibrary, isRefusal, type MountedVolume } from '..
 import { openNow, suspendBroken, suspendRefusing, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
+import { addRecallCounters } from './recall-counts.js';
 import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
@@ -90,6 +91,7 @@ async function useDrive(
   const claimedAt = performance.now();
   const claimed = await claimDrive(ctx, { engineId, of, leaseSeconds, except: [...held, ...except] });
   if (!claimed) return undefined;
+  addRecallCounters(claimed.driveName);
   let end: (hung?: HungError) => void = () => {};
   const ended = new Promise<HungError | undefined>((resolve) => {
     end = resolve;

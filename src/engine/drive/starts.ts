@@ -22,6 +22,7 @@ import type { DriveOptions } from './options.js';
 import { outcomeOf, toReturned } from './outcomes.js';
 import type { AnyPlan } from './plan.js';
 import { type Batch, runBatch } from './recall.js';
+import { countEnded } from './recall-counts.js';
 
 /**
  * `stagedAt` is the id of the staging library, if any. `volume` is the name of the staging library or mounted volume.
@@ -54,7 +55,7 @@ class OutcomeWriter {
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
       const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
-      for (const outcome of outcomes) this.count(outcome, superseded.has(outcome.fileId));
+      for (const outcome of outcomes) countEnded(this.lease.driveName, outcome, superseded.has(outcome.fileId));
       const problem = judge?.(
         outcomes.map((outcome) =>
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
@@ -68,12 +69,6 @@ class OutcomeWriter {
   charge(fileIds: readonly bigint[], seconds: number): void {
     count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
     this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
-  }
-
-  private count(outcome: RecallOutcome, isSuperseded: boolean): void {
-    const ended = isSuperseded ? 'superseded' : outcome.kind;
-    const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : 'none';
-    count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
   }
 
   /** Queues a write, which runs before any later report is written. */

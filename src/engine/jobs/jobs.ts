@@ -50,6 +50,7 @@ async function repeat(
   { name, signal = new WorkSignal(), everyMs, pauseFactor = 0, isByTime = false, run }: Job,
   onRun: () => void,
 ): Promise<void> {
+  count('tapegate_job_failures_total', { job: name }, 0);
   const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   while (!stop.aborted) {
     const seen = signal.count; // read the counter before the run, so that no signal during the run is lost

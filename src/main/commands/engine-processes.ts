@@ -16,7 +16,7 @@ import type { ClientConfig } from 'pg';
 import type { Runtime } from '../../cli/connection/runtime.js';
 import { environment } from '../../cli/terminal/io.js';
 import { packageRoot } from '../../core/package-root.js';
-import { count, isCounting } from '../../core/signals.js';
+import { count, type EngineEnd, isCounting } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
@@ -39,7 +39,7 @@ const endings = {
   failed: 'it cannot start',
   hung: 'a call on a disk or a tape hangs',
   stopped: 'it stopped',
-} as const;
+} as const satisfies { [End in EngineEnd]?: string };
 
 export interface EngineProcesses {
   /** Stops all processes within `STOP_MS`. */
@@ -257,7 +257,7 @@ class SupervisedProcess {
   /**
    * Treats a process as ended. A process that hangs in the kernel does no more work, and exits when its call returns.
    */
-  private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
+  private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;
     if (this.aliveAt === undefined) loading.end();

@@ -1,0 +1,38 @@
+/** Counts the recalls of a drive by outcome and error class. */
+
+import { errorClasses } from '../../core/errors.js';
+import { count } from '../../core/signals.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+
+type Ended = RecallOutcome['kind'] | 'superseded';
+
+/** The outcomes of a recall, and whether an outcome has an error class. */
+const OUTCOMES: Record<Ended, boolean> = {
+  restored: false,
+  existing: false,
+  returned: false,
+  superseded: false,
+  failed: true,
+  retry: true,
+  postponed: true,
+};
+
+const NO_CLASS = 'none';
+
+/** Adds the counters of a claimed drive at 0, so that Prometheus also sees the growth by the first recalls. */
+export function addRecallCounters(drive: string): void {
+  count('tapegate_recalls_started_total', { drive }, 0);
+  count('tapegate_recalled_bytes_total', { drive }, 0);
+  count('tapegate_drive_busy_seconds_total', { drive }, 0);
+  for (const [outcome, hasClass] of Object.entries(OUTCOMES)) {
+    const classes = hasClass ? errorClasses.map((each) => each.toLowerCase()) : [NO_CLASS];
+    for (const each of classes) count('tapegate_recalls_ended_total', { drive, outcome, class: each }, 0);
+  }
+}
+
+/** @param isSuperseded whether an import has changed the file since the recall began */
+export function countEnded(drive: string, outcome: RecallOutcome, isSuperseded: boolean): void {
+  const ended: Ended = isSuperseded ? 'superseded' : outcome.kind;
+  const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : NO_CLASS;
+  count('tapegate_recalls_ended_total', { drive, outcome: ended, class: errorClass });
+}
