@@ -33,7 +33,10 @@ export function register(program: Command): void {
     .option('--spot <name>', 'storage spot of the files in the list')
     .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
     .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
-    .option('--rejects <file>', 'with --skip-invalid: new file for the list (default: <file>.rejects)')
+    .option(
+      '--rejects <file>',
+      'with --skip-invalid: new file for the list (default: <file>.rejects, which each import replaces)',
+    )
     .option('--complete <directory>', 'withdraw files below the directory that the list does not contain')
     .option(
       '--max-withdrawn <percent>',

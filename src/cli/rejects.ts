@@ -1,5 +1,10 @@
-/** Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row. */
-import { type FileHandle, open, stat, unlink } from 'node:fs/promises';
+/**
+ * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
+ *
+ * The default file describes the last import of a list, so that a nightly import needs no other file each night. A file
+ * that the user names with `--rejects` is never replaced. A dry run writes no file.
+ */
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../core/plural.js';
 import type { Reject } from '../domain/import/import-incoming.js';
 import type { RowError } from '../domain/import/import-lines.js';
@@ -10,27 +15,36 @@ import { printLine } from './terminal/output.js';
 export interface SkipOptions {
   skipInvalid?: boolean;
   rejects?: string;
+  dryRun?: boolean;
 }
 
 export class Rejects {
   readonly file: string;
+  /** Where the list is written until the rows are imported. The default file is replaced only then. */
+  private readonly partialFile: string;
+  private readonly isDryRun: boolean;
   /** Adds the name of the file to the line numbers in a message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
 
-  private constructor(file: string, nameLines: (message: string) => string) {
+  private constructor(
+    { file, partialFile, isDryRun }: { file: string; partialFile: string; isDryRun: boolean },
+    nameLines: (message: string) => string,
+  ) {
     this.file = file;
+    this.partialFile = partialFile;
+    this.isDryRun = isDryRun;
     this.nameLines = nameLines;
   }
 
   /**
    * @param source the path of the imported list; the default file of rejects is in the same directory
    * @returns undefined without `--skip-invalid`
-   * @throws UsageError; CommandError if the file of rejects exists
+   * @throws UsageError; CommandError if a file of `--rejects` exists, or the default file is not a regular file
    */
   static async open(
-    { skipInvalid = false, rejects }: SkipOptions,
+    { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,
     source: string | undefined,
     nameLines = (message: string) => message,
   ): Promise<Rejects | undefined> {
@@ -39,9 +53,12 @@ export class Rejects {
     const file = rejects ?? (source && `${source}.rejects`);
     if (file === undefined)
       throw new UsageError('--skip-invalid needs --rejects <file> if the list is standard input or a cartridge');
-    if (await stat(file).catch(() => undefined))
-      throw new CommandError(`${file} already exists: give another file with --rejects`);
-    return new Rejects(file, nameLines);
+    const isDefault = rejects === undefined;
+    const found = await lstat(file).catch(() => undefined);
+    if (found && !isDefault) throw new CommandError(`${file} already exists: give another file with --rejects`);
+    if (found && !found.isFile())
+      throw new CommandError(`${file} is not a regular file: give another file with --rejects`);
+    return new Rejects({ file, partialFile: isDefault ? `${file}.partial` : file, isDryRun }, nameLines);
   }
 
   /** Yields rows with valid names, and writes all other rows to the file of rejects. */
@@ -51,28 +68,41 @@ export class Rejects {
   }
 
   async write(rejects: readonly Reject[]): Promise<void> {
-    if (rejects.length === 0) return;
-    this.handle ??= await open(this.file, 'wx', 0o600);
     this.count += rejects.length;
+    if (rejects.length === 0 || this.isDryRun) return;
+    this.handle ??= await this.create();
     await this.handle.appendFile(
       rejects.map(({ line, problem }) => `${this.nameLines(`line ${line}: ${problem}`)}\n`).join(''),
     );
   }
 
-  /** Closes the file of rejects, and removes it if nothing was imported. */
+  private async create(): Promise<FileHandle> {
+    // an interrupted import may have left its partial list
+    if (this.partialFile !== this.file) await rm(this.partialFile, { force: true });
+    return await open(this.partialFile, 'wx', 0o600);
+  }
+
+  /**
+   * Closes the file of rejects. If nothing was imported, removes the new list. Otherwise the new list replaces the
+   * default file; if no row was rejected, removes the list of an earlier import.
+   */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();
     await this.handle?.close();
-    if (this.handle && !isImported) await unlink(this.file);
+    const isDefault = this.partialFile !== this.file;
+    if (this.handle && !isImported) await rm(this.partialFile);
+    else if (this.handle && isDefault) await rename(this.partialFile, this.file);
+    else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
   }
 
   /** Fields about rejects that `--json` prints. */
   get facts(): { rejected: number; rejectsFile?: string } {
-    return { rejected: this.count, ...(this.count > 0 && { rejectsFile: this.file }) };
+    return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
   }
 
   print(): void {
     if (this.count === 0) return;
-    printLine(`skipped: ${plural(this.count, 'name')} that cannot be restored, listed in ${this.file}`);
+    const where = this.isDryRun ? `; an import would list them in ${this.file}` : `, listed in ${this.file}`;
+    printLine(`skipped: ${plural(this.count, 'name')} that cannot be restored${where}`);
   }
 }
