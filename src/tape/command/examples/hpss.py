@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """HPSS as a staging library: hpss.py stage|poll|fetch|release -- ...
 
-Untested. From the HSI reference manual. Set "offsets": false, since hsi gives whole files. How hsi logs in is hsi's own matter: a keytab that
-its .hsirc names. hsi reads its commands as a shell does, so that only paths of plain signs are handed to it.
+Untested. From the HSI reference manual. Set "offsets": false, because hsi returns whole files. Configure the login of hsi in its .hsirc, for
+example a keytab. hsi parses commands like a shell, so this script accepts only paths without special characters.
 """
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 PLAIN = re.compile(r"[A-Za-z0-9_./+=:@,%-][A-Za-z0-9_./+=:@,% -]*")
-verb, arguments = sys.argv[1], sys.argv[3:]  # between them is --
+verb, arguments = sys.argv[1], sys.argv[3:]  # argv[2] is --
 
 
 def end(code, message):
@@ -21,7 +21,7 @@ def end(code, message):
 
 
 def hsi(lines):
-    """What hsi says to commands; it goes on where one of them fails."""
+    """Runs hsi commands and returns their output. hsi continues after a command that fails."""
     with tempfile.NamedTemporaryFile("w", prefix="tapegate-") as commands:
         commands.write("".join(line + "\n" for line in lines))
         commands.flush()
@@ -34,12 +34,12 @@ def hsi(lines):
     return done.stdout
 
 
-def say(path, state, **more):
+def report(path, state, **more):
     print(json.dumps({"path": path, "state": state, **more}))
 
 
 def levels(paths):
-    """DISK or TAPE for each that is there, as the long list with -X tells where the bytes are."""
+    """Returns DISK or TAPE for each path that exists, from the output of `ls -X`."""
     found = {}
     for line in hsi(f'ls -X "{path}"' for path in paths).splitlines():
         level = re.search(r"\s(DISK|TAPE)\s", line)
@@ -52,7 +52,7 @@ def levels(paths):
 if verb == "fetch":
     path = arguments[0]
     if not PLAIN.fullmatch(path):
-        end(104, f"hsi is not given the name {path!r}")
+        end(104, f"hsi cannot take the name {path!r}")
     level = levels([path]).get(path)
     if level != "DISK":
         end(*((107, f"{path} is on tape") if level else (101, f"there is no {path}")))
@@ -66,10 +66,10 @@ if verb == "release":
 found = levels(plain)
 for path in paths:
     if path not in plain:
-        say(path, "failed", **{"class": "POLICY"}, message=f"hsi is not given the name {path!r}")
+        report(path, "failed", **{"class": "POLICY"}, message=f"hsi cannot take the name {path!r}")
     elif path not in found:
-        say(path, "failed", **{"class": "PERMANENT"}, message=f"there is no {path}")
+        report(path, "failed", **{"class": "PERMANENT"}, message=f"there is no {path}")
     else:
-        say(path, "ready" if found[path] == "DISK" else "waiting")
+        report(path, "ready" if found[path] == "DISK" else "waiting")
 if verb == "stage":
-    hsi(f'stage "{path}"' for path in plain if found.get(path) == "TAPE")  # without -w: not waited for
+    hsi(f'stage "{path}"' for path in plain if found.get(path) == "TAPE")  # without -w, hsi does not wait
