@@ -31,9 +31,9 @@ export default defineConfig({
         // one chunk for each of these files with its imports, because many small chunks load slower
         codeSplitting: {
           groups: [
-            { name: 'base', test: /\/src\/core\/(environment|errors|json)\.ts$/ },
+            { name: 'base', test: /\/src\/core\/(environment|errors|text\/json)\.ts$/ },
             { name: 'program', test: /\/src\/main\/program\.ts$/ },
-            { name: 'client', test: /\/src\/cli\/connection\/client\.ts$/ },
+            { name: 'client', test: /\/src\/cli\/connection\/gateway-client\.ts$/ },
             { name: 'config', test: /\/src\/config\/config\.ts$/ },
           ],
         },

@@ -15,7 +15,7 @@ writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module'
 
 /** Modules that need the database or an engine. Commands of the client never load them, because `withContext` fails first. */
 const AWAY =
-  /\/graphql\/server\/here\.|\/src\/(main\/(commands\/|app\.|demo\.)|cli\/(backup|adopt|archive|scan|simulate)\.|cli\/connection\/runtime\.|engine\/|restore-area\/|adoption\/|telemetry\/|db\/(backup|embedded)\/|domain\/(disks|doctor)\/|domain\/import\/import\.|domain\/catalogue\/withdrawals\.)/;
+  /\/graphql\/server\/here\.|\/src\/(main\/(commands\/|app\.|demo\.)|cli\/(backup|adopt|takeover|simulate|catalogue\/(archive|scan))\.|cli\/connection\/runtime\.|engine\/|restore-area\/|adoption\/|telemetry\/|db\/(backup|embedded)\/|domain\/(disks|doctor)\/|domain\/import\/import\.|domain\/catalogue\/withdrawals\.)/;
 
 const withoutDatabase = {
   name: 'without-database',

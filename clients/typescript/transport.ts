@@ -1,6 +1,6 @@
 /** Transports to a gateway: GraphQL over HTTP, and over server-sent events for subscriptions. */
 import { createClient as createStreams } from 'graphql-sse';
-import { readIntegers } from '../../src/cli/connection/answers.js';
+import { readIntegers } from '../../src/cli/connection/integers.js';
 import { Refused, Unreachable } from './errors.js';
 
 export interface TransportOptions {

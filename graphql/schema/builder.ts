@@ -7,7 +7,7 @@ import RelayPlugin from '@pothos/plugin-relay';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { parseZonedTime } from '../../src/core/time.js';
-import { isListed } from '../../src/domain/catalogue/files.js';
+import { isListed } from '../../src/domain/catalogue/tape-files.js';
 import type { Context } from '../../src/domain/context.js';
 import { allow, type Operation } from '../../src/domain/policy.js';
 import type PrismaTypes from '../../src/generated/pothos-prisma-types.js';

@@ -5,15 +5,15 @@ import { hasRole } from '../../src/core/caller.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
-import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../../src/domain/catalogue/folders.js';
+import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import { type PurgedFiles, purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
 import { recordMissingFiles } from '../../src/domain/disks/missing.js';
 import type { RowCount } from '../../src/domain/page-keys.js';
-import { type StageChange, watchStages } from '../../src/domain/requests/watch.js';
+import { type StageChange, watchStages } from '../../src/domain/requests/request-watch.js';
 import { commonFileFields } from '../../src/domain/row-columns.js';
 import type { RestoreDisk, TapeFile } from '../../src/generated/prisma/client.js';
 import {

@@ -1,6 +1,6 @@
 /** Defines libraries, which are the site's tape systems. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
-import { isObject } from '../../src/core/json.js';
+import { isObject } from '../../src/core/text/json.js';
 import {
   addLibrary,
   type RemovedLibrary,

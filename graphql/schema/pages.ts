@@ -11,7 +11,7 @@ import {
 } from '@pothos/plugin-relay';
 import DataLoader from 'dataloader';
 import { type FieldNode, type GraphQLResolveInfo, Kind } from 'graphql';
-import { formatJson } from '../../src/core/json.js';
+import { formatJson } from '../../src/core/text/json.js';
 import type { Context } from '../../src/domain/context.js';
 import type { KeyPage, PageItem, PageWish } from '../../src/domain/page-keys.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';

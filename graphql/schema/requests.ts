@@ -9,13 +9,14 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../../src/core/errors.js';
-import { formatFiles, formatMissing } from '../../src/core/requested-files.js';
+import { formatFiles, formatMissing } from '../../src/core/text/requested-files.js';
 import type { Context } from '../../src/domain/context.js';
 import type { PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
 import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
+import { type RequestProgress, watchRequest } from '../../src/domain/requests/request-watch.js';
 import {
   countAtPrimaryPlace,
   countReleased,
@@ -27,7 +28,6 @@ import {
   readUnresolved,
 } from '../../src/domain/requests/rows.js';
 import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
-import { type RequestProgress, watchRequest } from '../../src/domain/requests/watch.js';
 import type {
   ErrorClass,
   RecallState,

@@ -10,7 +10,7 @@ import {
   siteParts,
   watchRequests,
   watchSite,
-} from '../../src/domain/site/watch.js';
+} from '../../src/domain/site/site-watch.js';
 import { bigInt, builder, describeValues, nullable, time } from './builder.js';
 import { RequestStateType } from './requests.js';
 

@@ -2,7 +2,7 @@
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';
-import { isObject } from '../../src/core/json.js';
+import { isObject } from '../../src/core/text/json.js';
 import { HttpError, parseBounded, readJsonBody } from '../../src/gateway/http/http-body.js';
 import { answerOf, createErrorHandler as createHandler } from '../../src/gateway/http/http-errors.js';
 import { RefusedDocument } from './persisted.js';

@@ -9,7 +9,7 @@ import { UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
 import { answerOf, createErrorHandler } from '../../src/gateway/http/http-errors.js';
 import { createRouter, type Route } from '../v1/routes.js';
-import * as calls from './calls.js';
+import * as calls from './endpoints.js';
 
 const routes: Route[] = [
   { path: '/stage', post: calls.stage },

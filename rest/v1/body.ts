@@ -2,7 +2,7 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
-import { isObject } from '../../src/core/json.js';
+import { isObject } from '../../src/core/text/json.js';
 import { HttpError, readJsonBody } from '../../src/gateway/http/http-body.js';
 import { toLogicalPath } from './paths.js';
 

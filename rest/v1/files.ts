@@ -2,7 +2,7 @@
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { type Stage, stageOfLetter } from '../../src/core/stages.js';
-import { type JsonOfFile, listFiles } from '../../src/domain/catalogue/files.js';
+import { type JsonOfFile, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import type { Context } from '../../src/domain/context.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { sendBytes } from './respond.js';

@@ -1,6 +1,6 @@
 /** The endpoint for quotas: sections 2.3, 2.5 and 4.6 of the REST contract. */
 import type { Request, Response } from 'express';
-import { formatJson } from '../../src/core/json.js';
+import { formatJson } from '../../src/core/text/json.js';
 import type { Context } from '../../src/domain/context.js';
 import { getQuota, readUsed } from '../../src/domain/quotas/quotas.js';
 import { listRequests, type RequestRow } from '../../src/domain/requests/rows.js';

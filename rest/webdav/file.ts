@@ -15,7 +15,7 @@ import {
   readListed,
   type ServedCopy,
   type Unserved,
-} from '../../src/domain/disks/copies.js';
+} from '../../src/domain/disks/disk-copies.js';
 import { recordMissingFiles } from '../../src/domain/disks/missing.js';
 import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';

@@ -1,6 +1,6 @@
 /** Sends the bytes of a copy at the pace of the client. */
 import type { Response } from 'express';
-import type { ServedCopy } from '../../src/domain/disks/copies.js';
+import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
 /** Opens copies for this endpoint, which has no access to disks. */

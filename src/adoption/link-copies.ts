@@ -5,11 +5,11 @@ import type { PoolClient } from 'pg';
 import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import { checksumOf } from '../restore-area/checksum.js';
-import { storedStats } from '../restore-area/copy.js';
+import { storedStats } from '../restore-area/copies/copy.js';
 import { openCopyDirectory } from '../restore-area/made-directories.js';
 import { confirmOwned } from '../restore-area/ownership.js';
 import { withDirectory } from '../restore-area/restore-area.js';
-import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
+import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './adopted-copies.js';
 import { type Adopting, readPages } from './report.js';
 
 const PAGE = 200;

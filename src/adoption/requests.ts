@@ -5,7 +5,7 @@ import { addSeconds } from '../core/time.js';
 import { sql } from '../db/sql.js';
 import type { Context } from '../domain/context.js';
 import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from '../domain/input.js';
-import { type AdoptedRequest, adoptRequest, recordSentEmails } from '../domain/requests/adopt.js';
+import { type AdoptedRequest, adoptRequest, recordSentEmails } from '../domain/requests/adopted-requests.js';
 import { cancelRequest } from '../domain/requests/ends.js';
 import { updateRequest } from '../domain/requests/update.js';
 import { type Adopting, adoptedRow, digestOf, readPages } from './report.js';

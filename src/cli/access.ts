@@ -2,7 +2,7 @@
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
 import { quote } from '../core/errors.js';
-import { plural } from '../core/plural.js';
+import { plural } from '../core/text/plural.js';
 import {
   CreateToken,
   type MemberKind,
@@ -22,7 +22,7 @@ import {
   type TokenRowFragment,
   Tokens,
 } from '../generated/command-operations.js';
-import { ask, askChange, askNodes, askNow } from './connection/client.js';
+import { ask, askChange, askNodes, askNow } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { readNumber, readRetention } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';

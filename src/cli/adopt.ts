@@ -1,8 +1,8 @@
 /** `adopt`: migrates a site from django-nla_control. */
 import type { Command } from 'commander';
 import type { Adoption, Difference } from '../adoption/report.js';
-import { formatBytes } from '../core/bytes.js';
-import { plural } from '../core/plural.js';
+import { formatBytes } from '../core/text/bytes.js';
+import { plural } from '../core/text/plural.js';
 import type { Context } from '../domain/context.js';
 import { openContext } from './connection/context.js';
 import { UsageError } from './terminal/failure.js';

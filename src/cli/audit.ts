@@ -1,6 +1,6 @@
 /** `audit`: lists changes with their callers, as a table, CSV or JSON. */
 import type { Command } from 'commander';
-import { printable } from '../core/printable.js';
+import { printable } from '../core/text/printable.js';
 import {
   Audit,
   type AuditRowFragment,
@@ -8,7 +8,7 @@ import {
   type LatestAuditQuery,
   type LatestAuditQueryVariables,
 } from '../generated/command-operations.js';
-import { ask, askNow, askPages, PAGE_SIZE } from './connection/client.js';
+import { ask, askNow, askPages, PAGE_SIZE } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';

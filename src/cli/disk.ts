@@ -1,12 +1,12 @@
 /** `disk`: manages restore disks. */
 import path from 'node:path';
 import type { Command } from 'commander';
-import { formatBytes } from '../core/bytes.js';
-import { plural } from '../core/plural.js';
+import { formatBytes } from '../core/text/bytes.js';
+import { plural } from '../core/text/plural.js';
 import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
 import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
 import type { DiskState } from '../restore-area/setup.js';
-import { askChange, askNodes } from './connection/client.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { describeHosts, findOperatedSite, LOCAL, operate, withSerial } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
 import { toSize } from './terminal/arguments.js';

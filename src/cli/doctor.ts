@@ -1,6 +1,6 @@
 /** `doctor`: compares the database, its counters and the restore disks, and repairs differences. */
 import type { Command } from 'commander';
-import { plural } from '../core/plural.js';
+import { plural } from '../core/text/plural.js';
 import type { Finding } from '../domain/doctor/findings.js';
 import type { Report } from '../engine/doctor/doctor.js';
 import {
@@ -10,7 +10,7 @@ import {
   type RepairFindingsMutation,
   type RowFindingFragment,
 } from '../generated/command-operations.js';
-import { ask, askChange, askPages, type Done } from './connection/client.js';
+import { ask, askChange, askPages, type Done } from './connection/gateway-client.js';
 import { describeHosts, operate } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';

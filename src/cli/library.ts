@@ -1,7 +1,7 @@
 /** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
 import type { Command } from 'commander';
-import { formatBytes } from '../core/bytes.js';
-import { plural } from '../core/plural.js';
+import { formatBytes } from '../core/text/bytes.js';
+import { plural } from '../core/text/plural.js';
 import {
   AddLibrary,
   Libraries,
@@ -9,7 +9,7 @@ import {
   RemoveLibrary,
   SetLibrary,
 } from '../generated/command-operations.js';
-import { askChange, askNodes } from './connection/client.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
 import { noneToNull, orNone, toNumber, toSize } from './terminal/arguments.js';

@@ -1,12 +1,12 @@
 /** `login` and `logout`: store and remove the token that commands send to a server. */
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { isLoopback } from '../core/address-ranges.js';
+import { isLoopback } from '../core/net/address-ranges.js';
 import { Caller } from '../generated/command-operations.js';
-import { askAs } from './connection/client.js';
+import { askAs } from './connection/gateway-client.js';
+import { checkListener } from './connection/listener.js';
 import { changeToken, readStoredToken, type StoredToken, storeToken } from './connection/stored-tokens.js';
 import { readUrl } from './connection/where.js';
-import { checkListener } from './listener.js';
 import { CommandError, InterruptedError, UnauthenticatedError, UsageError } from './terminal/failure.js';
 import { environment, onInterrupt, stderr, stdin } from './terminal/io.js';
 import { printLine, printToStderr } from './terminal/output.js';

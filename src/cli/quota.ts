@@ -1,10 +1,10 @@
 /** `quota`, `user`: manages quotas, and removes personal data of users. */
 import type { Command } from 'commander';
-import { formatBytes } from '../core/bytes.js';
 import { quote } from '../core/errors.js';
-import { plural } from '../core/plural.js';
+import { formatBytes } from '../core/text/bytes.js';
+import { plural } from '../core/text/plural.js';
 import { PurgeUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
-import { ask, askChange, askNodes, askNow } from './connection/client.js';
+import { ask, askChange, askNodes, askNow } from './connection/gateway-client.js';
 import { findOperatedSite, withSerial } from './connection/where.js';
 import { readPast, toSize } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';

@@ -1,7 +1,7 @@
 /** `status`, `mail`, `legacy`: lists running processes, waiting email, and anonymous requests. */
 import type { Command } from 'commander';
 import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
-import { ask, askNodes } from './connection/client.js';
+import { ask, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
 import { type OutputOptions, printJson, printRows, printToStderr } from './terminal/output.js';

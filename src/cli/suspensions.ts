@@ -10,7 +10,7 @@ import {
   type SuspensionMode,
   Suspensions,
 } from '../generated/command-operations.js';
-import { askChange, askNodes } from './connection/client.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
 import { type OutputOptions, printResult, printRows } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';

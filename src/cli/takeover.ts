@@ -1,6 +1,6 @@
 /** `takeover`: makes this Tapegate the owner of another Tapegate's restore disks and libraries. */
 import type { Command } from 'commander';
-import { plural } from '../core/plural.js';
+import { plural } from '../core/text/plural.js';
 import type { TakeoverPlan } from '../engine/takeover.js';
 import { openContext } from './connection/context.js';
 import { CommandError } from './terminal/failure.js';

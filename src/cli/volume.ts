@@ -1,10 +1,10 @@
 /** `volume`: sets the medium of volumes, moves files to copied cartridges, and retires volumes. */
 import type { Command } from 'commander';
-import { formatBytes } from '../core/bytes.js';
-import { plural } from '../core/plural.js';
-import { printable } from '../core/printable.js';
+import { formatBytes } from '../core/text/bytes.js';
+import { plural } from '../core/text/plural.js';
+import { printable } from '../core/text/printable.js';
 import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '../generated/command-operations.js';
-import { askChange, askNodes } from './connection/client.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { findOperatedSite } from './connection/where.js';
 import { UsageError } from './terminal/failure.js';
 import { dryRunOption, type OutputOptions, printJson, printLine, printResult, printRows } from './terminal/output.js';

@@ -13,9 +13,9 @@ import {
   type WebhookSecretFragment,
   Webhooks,
 } from '../generated/command-operations.js';
-import { askChange, askNodes } from './connection/client.js';
+import { askChange, askNodes } from './connection/gateway-client.js';
 import { findSite } from './connection/where.js';
-import { chooseQuota } from './quota-choice.js';
+import { chooseQuota } from './requests/quota-choice.js';
 import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
 import { type OutputOptions, printResult, printRows, printToStderr } from './terminal/output.js';

@@ -1,10 +1,10 @@
 /** Reads the environment of a server once, and reports all its faults. settings.ts contains the settings. */
 import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
-import { isLocalRange, isLoopback } from '../core/address-ranges.js';
 import { ConfigError, describeFault, type Environment } from '../core/environment.js';
 import { messageOf } from '../core/errors.js';
-import { bareHost, namesOfIssuer } from '../core/issuer-urls.js';
+import { isLocalRange, isLoopback } from '../core/net/address-ranges.js';
+import { bareHost, namesOfIssuer } from '../core/net/issuer-urls.js';
 import { readTrusted } from '../core/trusted-documents.js';
 import type { AuthMethod, Proxies } from './setting-values.js';
 import { listSettings, schema, variableOf } from './settings.js';

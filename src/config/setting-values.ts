@@ -2,10 +2,10 @@
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
-import { type AddressRanges, isRange, splitWords } from '../core/address-ranges.js';
 import type { Role, Way } from '../core/caller.js';
 import { quote } from '../core/errors.js';
-import { isTrustworthyUrl } from '../core/issuer-urls.js';
+import { type AddressRanges, isRange, splitWords } from '../core/net/address-ranges.js';
+import { isTrustworthyUrl } from '../core/net/issuer-urls.js';
 
 /** The methods that TAPEGATE_AUTH may contain, in the order in which the gateway tries them. */
 export const authMethods = [

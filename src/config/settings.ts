@@ -7,7 +7,7 @@ import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
 import { DEFAULT_PORT, expectedUrl, isUrl, LIBRARY_DIR, type UrlChoice } from '../core/environment.js';
 import { messageOf, quote } from '../core/errors.js';
-import { parseWebhookHosts } from '../core/webhook-targets.js';
+import { parseWebhookHosts } from '../core/net/webhook-targets.js';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import * as values from './setting-values.js';
 

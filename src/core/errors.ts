@@ -7,8 +7,8 @@
  * change.
  */
 
-import { formatBytes } from './bytes.js';
-import { plural } from './plural.js';
+import { formatBytes } from './text/bytes.js';
+import { plural } from './text/plural.js';
 
 /** Code and meaning of every user error. */
 export const userErrorCodes = {

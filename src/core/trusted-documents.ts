@@ -1,7 +1,7 @@
 /** Reads the file of trusted GraphQL documents (TAPEGATE_TRUSTED_DOCUMENTS). */
 import { readFileSync } from 'node:fs';
 import { messageOf, quote } from './errors.js';
-import { isObject } from './json.js';
+import { isObject } from './text/json.js';
 
 /** Returns the id of a document in lower case, without the name of the hash function. */
 export const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();

@@ -1,6 +1,6 @@
 /** Checks whether the server has enough connections for a process. */
 import pg from 'pg';
-import type { Database } from './client.js';
+import type { Database } from './pools.js';
 import { sql } from './sql.js';
 
 /** Connections that a process needs: `least` while it is idle, `most` under load. */

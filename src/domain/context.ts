@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Caller } from '../core/caller.js';
-import type { Database } from '../db/client.js';
+import type { Database } from '../db/pools.js';
 import type { Sql } from '../db/sql.js';
 import type { Standbys } from '../db/standby/standbys.js';
 import type { EventFeed } from '../events/events.js';
@@ -31,7 +31,7 @@ export interface LocatedCopy {
   path: string;
 }
 
-/** Checks copies on the restore disks of this host (src/restore-area/missing.ts). */
+/** Checks copies on the restore disks of this host (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
    * Returns the copies without a regular file at their path. If a disk is absent or does not answer, its copies do not

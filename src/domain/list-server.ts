@@ -5,7 +5,7 @@
  */
 
 import { codeOf, UnavailableError, UserError } from '../core/errors.js';
-import type { Paced } from '../db/snapshot.js';
+import type { Paced } from '../db/lists/snapshot.js';
 import type { Context } from './context.js';
 
 /**

@@ -4,8 +4,8 @@
  */
 
 import { NotFoundError } from '../core/errors.js';
+import { askAtLength, askSoon } from '../db/lists/snapshot.js';
 import { prepared } from '../db/prepared.js';
-import { askAtLength, askSoon } from '../db/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';

@@ -5,7 +5,7 @@
  */
 
 import { checkWanted } from '../core/errors.js';
-import type { Database } from '../db/client.js';
+import type { Database } from '../db/pools.js';
 import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 

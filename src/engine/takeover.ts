@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';
 import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../domain/ownership.js';
-import { BoundedCalls } from '../restore-area/calls.js';
+import { BoundedCalls } from '../restore-area/call-watch.js';
 import { type OwnerRecord, readOwner, writeOwner } from '../restore-area/owner.js';
 import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from '../restore-area/ownership.js';
 

@@ -7,7 +7,7 @@ import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { secondsSince, time } from '../core/signals.js';
 import { secondsBetween } from '../core/time.js';
-import type { Database } from '../db/client.js';
+import type { Database } from '../db/pools.js';
 import { type Sql, sql } from '../db/sql.js';
 import {
   type AnyEvent,

@@ -27,8 +27,8 @@ import { openTls } from '../gateway/http/tls.js';
 import { disconnectSignalOf, UnfinishedResponses } from '../gateway/http/unfinished-responses.js';
 import { type CallerLimits, holdLimits, limitCallers, limitKey, Shares } from '../gateway/limits/limits.js';
 import { createPlainServer, listen } from '../gateway/listen.js';
-import { waitInTime } from '../restore-area/calls.js';
-import { CopyReader } from '../restore-area/copy-reader.js';
+import { waitInTime } from '../restore-area/call-watch.js';
+import { CopyReader } from '../restore-area/copies/copy-reader.js';
 import { sendMetrics } from '../telemetry/listener.js';
 import { type Metrics, openMetrics } from '../telemetry/metrics.js';
 
@@ -173,7 +173,7 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 
 /**
  * Closes a connection whose client neither reads nor sends. A slow client is tolerated unless other callers wait for
- * the client's slot (db/long-reads.ts).
+ * the client's slot (db/lists/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
 import { readConfig } from '../config/config.js';
 import { environment } from '../core/environment.js';
-import { type Database, ENGINE_POOL } from '../db/client.js';
+import { type Database, ENGINE_POOL } from '../db/pools.js';
 import { ClockWatch } from '../domain/clock.js';
 import type { Context } from '../domain/context.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/libraries.js';

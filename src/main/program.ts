@@ -18,8 +18,8 @@ import { ConfigError, isDebug } from '../core/environment.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../core/errors.js';
 import { createPrioritizer } from '../core/journal.js';
 import { packageRoot } from '../core/package-root.js';
-import { printable } from '../core/printable.js';
 import { showSources } from '../core/source-positions.js';
+import { printable } from '../core/text/printable.js';
 import { hideSecretsOfCrashes } from './crash.js';
 
 import type { CommandFile, Commands } from './table.js';

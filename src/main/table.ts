@@ -39,19 +39,22 @@ const slash = 'A path that ends in a slash selects the whole directory.';
 
 export const commandFiles = {
   ...inGroup('Requests:', {
-    request: [() => import('../cli/request.js'), { 'request [options]': 'Request files by path or pattern' }],
-    requests: [() => import('../cli/requests.js'), { 'requests [options]': 'List requests' }],
+    request: [() => import('../cli/requests/request.js'), { 'request [options]': 'Request files by path or pattern' }],
+    requests: [() => import('../cli/requests/requests.js'), { 'requests [options]': 'List requests' }],
     show: [
-      () => import('../cli/show.js'),
+      () => import('../cli/requests/show.js'),
       { 'show [options] <id>': 'Show a request and its files that are not on disk' },
     ],
     watch: [
-      () => import('../cli/watch.js'),
+      () => import('../cli/requests/watch.js'),
       { 'watch [options] <id>': 'Show the progress of a request until it ends' },
     ],
-    plan: [() => import('../cli/plan.js'), { 'plan [options] [id]': 'Show planned recalls, or why a request waits' }],
+    plan: [
+      () => import('../cli/requests/plan.js'),
+      { 'plan [options] [id]': 'Show planned recalls, or why a request waits' },
+    ],
     requestChanges: [
-      () => import('../cli/request-changes.js'),
+      () => import('../cli/requests/request-changes.js'),
       {
         'update [options] <id>': {
           line: 'Change the retention, label or limits of a request',
@@ -68,9 +71,12 @@ export const commandFiles = {
     ],
   }),
   ...inGroup('Catalogue:', {
-    ls: [() => import('../cli/ls.js'), { 'ls [options] [match]': 'List tape files whose path contains <match>' }],
+    ls: [
+      () => import('../cli/catalogue/ls.js'),
+      { 'ls [options] [match]': 'List tape files whose path contains <match>' },
+    ],
     importFiles: [
-      () => import('../cli/import.js'),
+      () => import('../cli/catalogue/import.js'),
       {
         'import [options] <file>': {
           line: 'Add or update files from CSV, JSON or another list',
@@ -79,16 +85,19 @@ export const commandFiles = {
       },
     ],
     archive: [
-      () => import('../cli/archive.js'),
+      () => import('../cli/catalogue/archive.js'),
       { 'archive [options] <dir>': 'Write a directory tree to tape and register its files' },
     ],
-    scan: [() => import('../cli/scan.js'), { 'scan [options] <volume>': 'Register the files of an LTFS cartridge' }],
+    scan: [
+      () => import('../cli/catalogue/scan.js'),
+      { 'scan [options] <volume>': 'Register the files of an LTFS cartridge' },
+    ],
     verify: [
-      () => import('../cli/verify.js'),
+      () => import('../cli/catalogue/verify.js'),
       { 'verify [options] [match]': 'List tape copies that could not be verified' },
     ],
     catalogueChanges: [
-      () => import('../cli/catalogue-changes.js'),
+      () => import('../cli/catalogue/catalogue-changes.js'),
       {
         'withdraw [options] <path>': {
           line: 'Withdraw a file or directory from the catalogue',

@@ -22,7 +22,7 @@ import {
   suspendDisk,
   takeRetries,
 } from '../domain/health/failing-disks.js';
-import { BoundedCalls, CallWatch, HungError, limitsOf } from './calls.js';
+import { BoundedCalls, CallWatch, HungError, limitsOf } from './call-watch.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';

@@ -11,7 +11,7 @@ import { codeOf, messageOf, TapeError } from '../core/errors.js';
 import { FOLDER_MODE, readFolderModes } from '../domain/catalogue/folder-modes.js';
 import type { Context } from '../domain/context.js';
 import { type DirectoryAttributes, ignoreRefusal, wantedDirectory, withoutGroup } from './attributes.js';
-import type { CallWatch } from './calls.js';
+import type { CallWatch } from './call-watch.js';
 import { ignoreMissing } from './entry.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { callDisk } from './failures.js';

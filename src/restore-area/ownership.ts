@@ -34,7 +34,7 @@ import {
   type Stamp,
 } from '../domain/ownership.js';
 import { isEmptyLibrary, ownerName } from '../tape/directory/index.js';
-import { BoundedCalls } from './calls.js';
+import { BoundedCalls } from './call-watch.js';
 import { AbsentError, rootOf } from './marker.js';
 import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './owner.js';
 

@@ -10,7 +10,7 @@ import { giveBack } from '../core/blocks.js';
 import { codeOf } from '../core/errors.js';
 import { Limiter } from '../core/limiter.js';
 import { setAttributes, type WantedAttributes, withoutGroup } from './attributes.js';
-import { storedStats } from './copy.js';
+import { storedStats } from './copies/copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';

@@ -7,7 +7,7 @@
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import type { RecordedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/disk-copies.js';
 import {
   adoptRenumbered,
   claimComparison,
@@ -18,10 +18,10 @@ import {
   recordCompared,
   recordMarker,
 } from '../domain/disks/renumbered.js';
-import { recogniseCopy, storedStats } from './copy.js';
+import { recogniseCopy, storedStats } from './copies/copy.js';
+import { callEach } from './copies/removal.js';
 import { callDisk, type FailingDisks } from './failures.js';
 import { readMarkerId, rootOf } from './marker.js';
-import { callEach } from './removal.js';
 import { probeNames } from './setup.js';
 
 const PAGE = 200;

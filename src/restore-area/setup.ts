@@ -6,7 +6,7 @@ import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 
 import path from 'node:path';
 import { codeOf, InvalidInputError, messageOf, quote } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import type { RecordedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/disk-copies.js';
 import {
   type DiskRow,
   ensureDisk,
@@ -19,8 +19,8 @@ import {
 } from '../domain/disks/disks.js';
 import { isProbed, readTraces, recordFolding, recordMarked } from '../domain/disks/markings.js';
 import { listSuspensions, type SuspensionMode } from '../domain/health/suspensions.js';
-import { BoundedCalls } from './calls.js';
-import { matchesRecord } from './copy.js';
+import { BoundedCalls } from './call-watch.js';
+import { matchesRecord } from './copies/copy.js';
 import { describeUntrusted, findUntrustedMount } from './exposure.js';
 import {
   dropMarker,

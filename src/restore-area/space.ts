@@ -12,7 +12,7 @@ import type { Context } from '../domain/context.js';
 import { type DiskMeasurement, listMeasurable, recordMeasurements } from '../domain/disks/disks.js';
 import type { DiskSpace, MeasuredDisk } from '../domain/disks/reservations.js';
 import { describeFull } from '../domain/health/circuits.js';
-import { BoundedCalls, type CallWatch } from './calls.js';
+import { BoundedCalls, type CallWatch } from './call-watch.js';
 import { describeUntrusted, findUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
 import { AbsentError, rootOf } from './marker.js';
 

@@ -1,7 +1,7 @@
 /** Sends the counts of an engine process to its parent every second, because the parent lives longer. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
-import type { Database } from '../db/client.js';
+import type { Database } from '../db/pools.js';
 
 export interface ForwardedSignals {
   counts: [name: Counted, labels: Record<string, string>, by: number][];

@@ -9,7 +9,7 @@ import { packageRoot } from '../core/package-root.js';
 import { type Counted, counted, type Recorder, recordBy, startingAtZero, type Timed, timed } from '../core/signals.js';
 import type { Context } from '../domain/context.js';
 import { connectionsOf, type EngineFigures, engineFigures } from './forwarded.js';
-import { addSiteGauges } from './site.js';
+import { addSiteGauges } from './site-metrics.js';
 
 export interface Metrics {
   contentType: string;

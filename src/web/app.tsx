@@ -1,9 +1,9 @@
 import { Provider } from '@urql/preact';
 import { useEffect, useState } from 'preact/hooks';
-import { CallerGate } from './caller';
-import { type ConnectionState, openClient } from './client';
 import { Frame } from './frame';
-import { watchSession } from './session';
+import { type ConnectionState, openClient } from './graphql-client';
+import { CallerGate } from './sign-in/caller';
+import { watchSession } from './sign-in/session';
 
 /** The dashboard. Each sign-in or sign-out discards all state, so that no user sees data of another user. */
 export function App() {

@@ -1,5 +1,5 @@
 /** Formats numbers, and times in the browser's zone and language. */
-export { formatBytes } from '../core/bytes.js';
+export { formatBytes } from '../core/text/bytes.js';
 
 /** Returns a number with a noun, such as `1 file` or `1,200 files`. */
 export function count(number: number, one: string, many = `${one}s`): string {

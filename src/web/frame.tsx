@@ -2,8 +2,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { FenceDocument } from '../generated/web-operations';
-import { useCaller } from './caller';
-import type { ConnectionState } from './client';
+import type { ConnectionState } from './graphql-client';
 import { useRequestChanges } from './live-site';
 import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
@@ -16,8 +15,9 @@ import { PlanPage } from './pages/site-plan';
 import { DisksPage, LibrariesPage, VolumesPage } from './pages/site-storage';
 import { Title } from './parts/title';
 import { linkTo, replaceRoute, useRoute } from './route';
-import { dropToken, isSignedIn } from './session';
-import { SignIn } from './sign-in';
+import { useCaller } from './sign-in/caller';
+import { dropToken, isSignedIn } from './sign-in/session';
+import { SignIn } from './sign-in/sign-in';
 import { useViewQuery } from './view-query';
 
 interface View {

@@ -3,9 +3,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import type { open } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test, vi } from 'vitest';
-import { compareCopy } from '../../src/restore-area/copy.js';
+import { compareCopy } from '../../src/restore-area/copies/copy.js';
+import { createCopyLook } from '../../src/restore-area/copies/missing.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
-import { createCopyLook } from '../../src/restore-area/missing.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 /** Names that count as missing until their parent directory is opened. */

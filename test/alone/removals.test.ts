@@ -13,9 +13,9 @@ import {
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { codeOf, TapeError } from '../../src/core/errors.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { beginLinks, LinkKeeper } from '../../src/restore-area/links/keeper.js';
 import { openCopyDirectory, removeEmptyDirectories } from '../../src/restore-area/made-directories.js';
-import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';

@@ -1,8 +1,8 @@
 /** Jumps of the database's clock. A process detects a jump by comparing the clock with the elapsed time on its host. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { addSeconds, secondsBetween } from '../../src/core/time.js';
-import { openDatabase } from '../../src/db/client.js';
 import type { DatabaseClock } from '../../src/db/clock.js';
+import { openDatabase } from '../../src/db/pools.js';
 import { ClockWatch } from '../../src/domain/clock.js';
 import { endFarTimes } from '../../src/domain/far-times.js';
 import { claimDrive } from '../../src/domain/recalls/drives.js';

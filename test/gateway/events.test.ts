@@ -2,8 +2,8 @@
 import pg from 'pg';
 import { expect, test, vi } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
-import { openDatabase } from '../../src/db/client.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
+import { openDatabase } from '../../src/db/pools.js';
 import { sql } from '../../src/db/sql.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { updateRequest } from '../../src/domain/requests/update.js';

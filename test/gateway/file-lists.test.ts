@@ -1,8 +1,8 @@
 /** File lists that PostgreSQL writes as JSON: their exact output and their cost. */
 import { expect, test } from 'vitest';
 import { timeFromDatabase } from '../../src/core/time.js';
+import { readTextList } from '../../src/db/lists/text-lists.js';
 import { type Sql, sql } from '../../src/db/sql.js';
-import { readTextList } from '../../src/db/text-lists.js';
 import { startBeside } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { get, read } from '../support/rest.js';

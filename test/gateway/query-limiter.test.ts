@@ -2,7 +2,7 @@
 import { buildSchema, execute, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { limitQueries } from '../../graphql/server.js';
-import { LongReads } from '../../src/db/long-reads.js';
+import { LongReads } from '../../src/db/lists/long-reads.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { addFiles } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';

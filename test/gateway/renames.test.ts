@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { readPositions } from '../../src/domain/catalogue/files.js';
+import { readPositions } from '../../src/domain/catalogue/tape-files.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';

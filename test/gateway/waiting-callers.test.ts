@@ -3,7 +3,7 @@
  */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
-import type { DatabaseOptions } from '../../src/db/client.js';
+import type { DatabaseOptions } from '../../src/db/pools.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';

@@ -1,6 +1,6 @@
 /** Rows that Tapegate's own SQL reads whole equal the rows that Prisma reads. */
 import { expect, test } from 'vitest';
-import { getFile, listFiles } from '../../src/domain/catalogue/files.js';
+import { getFile, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import { getQuota, listQuotasByPage } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import {

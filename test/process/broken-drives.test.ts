@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/core/errors.js';
 import { removeSurplusDrives } from '../../src/domain/libraries/changes.js';
-import { CallWatch, type HungError } from '../../src/restore-area/calls.js';
+import { CallWatch, type HungError } from '../../src/restore-area/call-watch.js';
 import { DriveError, type DriveLibrary, LibraryError } from '../../src/tape/drive-library.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';

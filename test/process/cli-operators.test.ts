@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { parseSize } from '../../src/core/bytes.js';
+import { parseSize } from '../../src/core/text/bytes.js';
 import { done, refused } from '../support/command-results.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { useApp } from '../support/use-app.js';

@@ -270,7 +270,7 @@ test('LOG_LEVEL=debug shows where in the sources an error comes from; otherwise 
   const plain = await runCli(['ls'], { env });
   const debug = await runCli(['ls'], { env: { ...env, LOG_LEVEL: 'debug' } });
   expect(plain.stderr.split('\n')).toHaveLength(2);
-  expect(debug.stderr).toMatch(/\n {4}at .*\/src\/cli\/connection\/client\.ts:\d+:\d+/);
+  expect(debug.stderr).toMatch(/\n {4}at .*\/src\/cli\/connection\/gateway-client\.ts:\d+:\d+/);
   expect(debug.code).toBe(4);
 });
 

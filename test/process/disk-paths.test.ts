@@ -15,7 +15,7 @@ import path from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { listDisks, setDisk } from '../../src/domain/disks/disks.js';
 import { withSource } from '../../src/engine/archive/walk.js';
-import { readChecksum } from '../../src/restore-area/copy.js';
+import { readChecksum } from '../../src/restore-area/copies/copy.js';
 import { markerName, writeMarker } from '../../src/restore-area/marker.js';
 import { ownerName } from '../../src/tape/directory/index.js';
 import { addQuota, addTaped } from '../support/factories.js';

@@ -13,8 +13,8 @@ import {
 import { finishRecalls, isHeld, recordReady } from '../../src/domain/recalls/ends.js';
 import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { CallWatch } from '../../src/restore-area/calls.js';
-import { removeUnheld } from '../../src/restore-area/removal.js';
+import { CallWatch } from '../../src/restore-area/call-watch.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { claim, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';

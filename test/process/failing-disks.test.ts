@@ -9,7 +9,7 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { CallWatch } from '../../src/restore-area/calls.js';
+import { CallWatch } from '../../src/restore-area/call-watch.js';
 import { addDisk, describeDisks } from '../../src/restore-area/setup.js';
 import type { FileSystem } from '../../src/restore-area/space.js';
 import type { TestApp } from '../support/app.js';

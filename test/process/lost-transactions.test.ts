@@ -5,7 +5,7 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { removeUnheld } from '../../src/restore-area/removal.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import type { TestApp } from '../support/app.js';
 import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';

@@ -6,7 +6,7 @@ import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
-import { openDatabase } from '../../src/db/client.js';
+import { openDatabase } from '../../src/db/pools.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, makeDataDir, runCli, runProgram, serveHere, serverPid } from '../support/process.js';

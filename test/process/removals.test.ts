@@ -16,8 +16,8 @@ import {
   releaseCopies,
 } from '../../src/domain/disks/removals.js';
 import { resume } from '../../src/domain/health/suspensions.js';
+import { removeUnheld, WaitingRequests } from '../../src/restore-area/copies/removal.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
-import { removeUnheld, WaitingRequests } from '../../src/restore-area/removal.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';

@@ -18,7 +18,7 @@ import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { removeUnheld } from '../../src/restore-area/removal.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { ownerName } from '../../src/tape/directory/index.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';

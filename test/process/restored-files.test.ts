@@ -20,7 +20,7 @@ import { importRows } from '../../src/domain/import/import.js';
 import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows.js';
 import { archiveTree } from '../../src/engine/archive/archive.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { removeUnheld } from '../../src/restore-area/removal.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { addDisk, removeDiskAndMarker } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';

@@ -15,7 +15,7 @@ import { type CatalogueRow, checkRow } from '../../src/domain/import/import-rows
 import { endStaleFiles, failUnplaced, finishRecalls } from '../../src/domain/recalls/ends.js';
 import { switchUnreadable } from '../../src/domain/recalls/queue.js';
 import { readLocalities } from '../../src/domain/stage-requests/stage-requests.js';
-import { failStaged } from '../../src/domain/staging/answers.js';
+import { failStaged } from '../../src/domain/staging/call-results.js';
 import { claim, idOf, restoreByHand, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage, ring } from '../support/engine-watch.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';

@@ -4,8 +4,8 @@
  */
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
+import { withSnapshot } from '../../src/db/lists/snapshot.js';
 import { defaultSettings, requiredSettings } from '../../src/db/session-settings.js';
-import { withSnapshot } from '../../src/db/snapshot.js';
 import { sql } from '../../src/db/sql.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import { findFaults } from '../support/faults.js';

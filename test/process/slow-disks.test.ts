@@ -2,14 +2,14 @@
 import { chmodSync, statSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
-import { readCopiesOf } from '../../src/domain/disks/copies.js';
+import { readCopiesOf } from '../../src/domain/disks/disk-copies.js';
 import { readUnheld, releaseCopies } from '../../src/domain/disks/removals.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { startRecalls } from '../../src/domain/recalls/starts.js';
-import { CallWatch, HungError } from '../../src/restore-area/calls.js';
-import { recogniseCopy, removeCopy } from '../../src/restore-area/copy.js';
+import { CallWatch, HungError } from '../../src/restore-area/call-watch.js';
+import { recogniseCopy, removeCopy } from '../../src/restore-area/copies/copy.js';
+import { callEach, removeStaleFiles, removeUnheld } from '../../src/restore-area/copies/removal.js';
 import { DiskError, FailingDisks } from '../../src/restore-area/failures.js';
-import { callEach, removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
 import { claim, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readRestored } from '../support/engine-watch.js';
 import { addFiles } from '../support/factories.js';

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
 import { parseProxies } from '../../src/config/setting-values.js';
-import { isLocalRange, isLoopback } from '../../src/core/address-ranges.js';
+import { isLocalRange, isLoopback } from '../../src/core/net/address-ranges.js';
 import { addressOf, createAddressRecorder, isProxied } from '../../src/gateway/http/address.js';
 import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 

@@ -58,7 +58,7 @@ const mayImport: [part: string, from: string][] = [
   ['core/', 'generated/'],
   ['planner/', 'core/'],
   ['simulator/', 'planner/'],
-  ['web/', 'core/bytes core/requested-files generated/'],
+  ['web/', 'core/text/bytes core/text/requested-files generated/'],
   ['config/', 'core/'],
   ['tape/', 'core/'],
   ['db/', 'core/ config/ generated/'],
@@ -132,9 +132,10 @@ const layers = {
   ],
   'src/engine/': ['jobs', 'drive', 'archive doctor staging notifications'],
   'src/gateway/': ['http', 'auth', 'limits', 'browser'],
-  'src/cli/': ['terminal', 'connection'],
-  'src/db/': ['embedded standby', 'backup'],
-  'src/restore-area/': ['links'],
+  'src/cli/': ['terminal', 'connection', 'requests', 'catalogue'],
+  'src/core/': ['text', 'net'],
+  'src/db/': ['lists embedded standby', 'backup'],
+  'src/restore-area/': ['copies', 'links'],
   'src/main/': ['commands', 'reference'],
   'graphql/': ['schema', 'server', 'subscriptions'],
   'rest/': ['v1', 'tape', 'webdav'],
@@ -245,8 +246,8 @@ const rules: Rule[] = [
   {
     rule: 'only these commands need the database; all others work through the URL of a gateway',
     pattern: /\b(readEnvironment|withMigrated|openContext|openRuntime)\(/,
-    only: `cli/connection/runtime cli/adopt cli/archive cli/backup cli/connection/client
-      cli/connection/context cli/scan cli/takeover cli/connection/where`,
+    only: `cli/connection/runtime cli/adopt cli/catalogue/archive cli/backup cli/connection/gateway-client
+      cli/connection/context cli/catalogue/scan cli/takeover cli/connection/where`,
     within: 'cli/',
   },
   {
@@ -315,7 +316,7 @@ test('the command line loads a command only when it is named, and a command load
   const { loaded, packages } = loadAll(['src/main/cli.ts']);
   expect(packages).toEqual(['commander']);
   expect(loaded).toContain('src/main/table.ts');
-  for (const name of ['cli/quota', 'cli/connection/client', 'config/config'])
+  for (const name of ['cli/quota', 'cli/connection/gateway-client', 'config/config'])
     expect(loaded).not.toContain(`src/${name}.ts`);
   const commands = importsOf('src/main/table.ts');
   expect(commands).toContain('src/cli/quota.ts');

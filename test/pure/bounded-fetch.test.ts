@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { fetchBounded } from '../../src/core/bounded-fetch.js';
+import { fetchBounded } from '../../src/core/net/bounded-fetch.js';
 
 const ANSWERS: Record<string, http.RequestListener> = {
   '/whole': (_req, res) => void res.writeHead(201, { 'Content-Type': 'application/json' }).end('{"a":1}'),

@@ -10,7 +10,7 @@ import { runInNewContext } from 'node:vm';
 import type { Response } from 'express';
 import { expect, test } from 'vitest';
 import { sendParts } from '../../rest/webdav/send.js';
-import { CopyReader } from '../../src/restore-area/copy-reader.js';
+import { CopyReader } from '../../src/restore-area/copies/copy-reader.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { listen } from '../support/ports.js';
 import { makeTempDir } from '../support/temp-dir.js';

@@ -5,9 +5,9 @@ import { nameOfUrl, normalizeUrl, splitHosts } from '../../src/config/database-u
 import { NotFoundError, OverShareError, UnavailableError } from '../../src/core/errors.js';
 import { DatabaseClock } from '../../src/db/clock.js';
 import { findShortage } from '../../src/db/connections.js';
-import { inline } from '../../src/db/copy.js';
 import { readEncryption } from '../../src/db/encryption.js';
 import { askHosts } from '../../src/db/hosts.js';
+import { inline } from '../../src/db/lists/copy.js';
 import { withSettings } from '../../src/db/session-settings.js';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/db/sql.js';
 import { findMismatch, type Position } from '../../src/db/standby/standbys.js';

@@ -2,7 +2,7 @@
 import { lstatSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { compareCopy, matchesTimes, storedStats } from '../../src/restore-area/copy.js';
+import { compareCopy, matchesTimes, storedStats } from '../../src/restore-area/copies/copy.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { bytesOfBlocks } from '../../src/restore-area/space.js';
 import { makeTempDir } from '../support/temp-dir.js';

@@ -1,6 +1,6 @@
 /** JSON with exact integers, and limits on JSON from callers. */
 import { expect, test } from 'vitest';
-import { formatJson } from '../../src/core/json.js';
+import { formatJson } from '../../src/core/text/json.js';
 import { parseBounded } from '../../src/gateway/http/http-body.js';
 
 test('bigints are number literals, and all else is as with JSON.stringify', () => {

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Limiter } from '../../src/core/limiter.js';
-import { type LongRead, LongReads } from '../../src/db/long-reads.js';
+import { type LongRead, LongReads } from '../../src/db/lists/long-reads.js';
 
 describe('a limiter', () => {
   /** Takes a slot, and records the name when the limiter admits the call. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { hostname } from 'node:os';
 import { expect, test } from 'vitest';
-import { checkListener } from '../../src/cli/listener.js';
+import { checkListener } from '../../src/cli/connection/listener.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';
 
 test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([

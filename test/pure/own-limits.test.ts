@@ -1,6 +1,6 @@
 /** Time limits of library types. The longer one of the type's own limit and TAPEGATE_TAPE_TIMEOUT applies. */
 import { expect, test } from 'vitest';
-import { CallWatch, tapeSeconds } from '../../src/restore-area/calls.js';
+import { CallWatch, tapeSeconds } from '../../src/restore-area/call-watch.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
 import { longestSeconds, ltfsSettings } from '../../src/tape/ltfs/settings.js';

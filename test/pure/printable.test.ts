@@ -1,7 +1,7 @@
 /** Text from users in emails, error messages and logs. */
 import { expect, test } from 'vitest';
 import { oneLine } from '../../src/core/errors.js';
-import { escapeUnsafe, printable } from '../../src/core/printable.js';
+import { escapeUnsafe, printable } from '../../src/core/text/printable.js';
 import { composeMail } from '../../src/domain/notifications/mail/mail.js';
 
 /** Control characters (C0, C1), line separators, and characters that change the text direction. */

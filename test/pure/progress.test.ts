@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createImportView } from '../../src/cli/import-progress.js';
+import { createImportView } from '../../src/cli/catalogue/import-progress.js';
 import { formatBar, ProgressLine } from '../../src/cli/terminal/progress-line.js';
 import { formatEnd, formatFromNow, formatSpan } from '../../src/cli/terminal/times.js';
 import { secondsBetween } from '../../src/core/time.js';
-import { estimateEnd } from '../../src/domain/requests/watch.js';
+import { estimateEnd } from '../../src/domain/requests/request-watch.js';
 import { readScreen } from '../support/screen.js';
 
 test.each([

@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, expect, test } from 'vitest';
-import { Rejects, type SkipOptions } from '../../src/cli/rejects.js';
+import { Rejects, type SkipOptions } from '../../src/cli/catalogue/rejects.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 let source: string;

@@ -1,6 +1,6 @@
 /** Display widths of texts in a terminal. */
 import { expect, test } from 'vitest';
-import { padTo, truncate, widthOf } from '../../src/cli/text-width.js';
+import { padTo, truncate, widthOf } from '../../src/cli/terminal/text-width.js';
 
 test.each([
   ['abc', 3],

@@ -1,7 +1,7 @@
 /** URLs that webhooks may call, and addresses to which their host names may resolve. */
 import type { LookupAddress } from 'node:dns';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { createTargets, findTargetProblem } from '../../src/core/webhook-targets.js';
+import { createTargets, findTargetProblem } from '../../src/core/net/webhook-targets.js';
 import { postMessage } from '../../src/engine/notifications/sender.js';
 import { makeCertificate } from '../support/certificate.js';
 import { startReceiver, type WebhookReceiver } from '../support/webhook-receiver.js';

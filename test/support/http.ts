@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { formatJson } from '../../src/core/json.js';
+import { formatJson } from '../../src/core/text/json.js';
 import { parseJson } from './exact-json.js';
 
 /** Gateway in the test's process or in a separate process. */

@@ -1,14 +1,14 @@
 /** Tests of races that the torture test found and that have been fixed. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { UnavailableError } from '../../src/core/errors.js';
-import { openDatabase } from '../../src/db/client.js';
+import { openDatabase } from '../../src/db/pools.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { chargeDriveTime, readShares } from '../../src/domain/quotas/shares.js';
 import { ensureDrives, type Lease, releaseDrive } from '../../src/domain/recalls/drives.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { removeUnheld } from '../../src/restore-area/removal.js';
+import { removeUnheld } from '../../src/restore-area/copies/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';

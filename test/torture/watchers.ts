@@ -3,7 +3,7 @@
  * received event.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { follow } from '../../src/cli/connection/client.js';
+import { follow } from '../../src/cli/connection/gateway-client.js';
 import type { Operation } from '../../src/generated/command-operations.js';
 import { urlOf } from './gateway.js';
 import type { World } from './world.js';

@@ -4,11 +4,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
-import { isLoopback } from '../../core/address-ranges.js';
-import { fetchBounded } from '../../core/bounded-fetch.js';
 import type { Environment } from '../../core/environment.js';
 import { codeOf, messageOf } from '../../core/errors.js';
-import { isTrustworthyUrl } from '../../core/issuer-urls.js';
+import { isLoopback } from '../../core/net/address-ranges.js';
+import { fetchBounded } from '../../core/net/bounded-fetch.js';
+import { isTrustworthyUrl } from '../../core/net/issuer-urls.js';
 import { CommandError, ConnectionError, describeNetworkError, formatNetworkError } from '../terminal/failure.js';
 import { printToStderr } from '../terminal/output.js';
 import { formatSpan } from '../terminal/times.js';

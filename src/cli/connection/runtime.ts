@@ -8,20 +8,20 @@ import { SYSTEM } from '../../core/caller.js';
 import { environment, hideSecrets } from '../../core/environment.js';
 import { messageOf, UnavailableError } from '../../core/errors.js';
 import { createPrioritizer, levelOfLine } from '../../core/journal.js';
-import { escapeUnsafe } from '../../core/printable.js';
 import { showSources } from '../../core/source-positions.js';
-import { openDatabase } from '../../db/client.js';
+import { escapeUnsafe } from '../../core/text/printable.js';
 import { type Embedded, startEmbedded } from '../../db/embedded/embedded.js';
 import { makeDatabase, requireCluster, requireDatabase } from '../../db/embedded/presence.js';
 import { askHosts } from '../../db/hosts.js';
 import { toUnavailable } from '../../db/line.js';
 import { migrate, requireCurrent } from '../../db/migrate.js';
+import { openDatabase } from '../../db/pools.js';
 import { Refusals } from '../../domain/audit/audit.js';
 import { ClockWatch } from '../../domain/clock.js';
 import type { Context } from '../../domain/context.js';
 import { recordMissing } from '../../domain/disks/missing.js';
 import { EventFeed } from '../../events/events.js';
-import { createCopyLook } from '../../restore-area/missing.js';
+import { createCopyLook } from '../../restore-area/copies/missing.js';
 import { checkLibrary, stagingTermsOf } from '../../tape/kinds.js';
 
 export interface Runtime {

@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CommandError, ConnectionError, formatNetworkError } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
-import { readCredentialHeaders, UNCONFIRMED } from './client.js';
+import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
 /** Time to wait for `100 Continue`, which a proxy may not send. */
 const CONTINUE_MS = 1000;

@@ -2,9 +2,9 @@
 import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
-import { parseSize } from '../../core/bytes.js';
 import { messageOf } from '../../core/errors.js';
-import { describeEncoding } from '../../core/file-names.js';
+import { parseSize } from '../../core/text/bytes.js';
+import { describeEncoding } from '../../core/text/file-names.js';
 import { addSeconds, parseTime, parseZonedTime } from '../../core/time.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdin } from './io.js';

@@ -1,9 +1,9 @@
 /** Output of commands: tables for people, JSON for scripts. */
 import { Help } from 'commander';
-import { formatJson } from '../../core/json.js';
-import { escapeUnsafe, printable } from '../../core/printable.js';
-import { padTo, truncate, widthOf } from '../text-width.js';
+import { formatJson } from '../../core/text/json.js';
+import { escapeUnsafe, printable } from '../../core/text/printable.js';
 import { commandState, stderr, stdout } from './io.js';
+import { padTo, truncate, widthOf } from './text-width.js';
 
 export const dryRunOption = ['--dry-run', 'report the changes, and change nothing'] as const;
 

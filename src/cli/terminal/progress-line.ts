@@ -2,9 +2,9 @@
  * Shows progress on standard error. In a terminal, lines are redrawn in place. Elsewhere, each update is a log line.
  */
 import { Help } from 'commander';
-import { printable } from '../../core/printable.js';
-import { truncate, widthOf } from '../text-width.js';
+import { printable } from '../../core/text/printable.js';
 import { stderr } from './io.js';
+import { truncate, widthOf } from './text-width.js';
 
 export interface ProgressOutput {
   isTTY?: boolean;

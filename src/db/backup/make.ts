@@ -11,7 +11,7 @@ import path from 'node:path';
 import type pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { SocketClient } from '../line.js';
-import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
+import { copyFile, listCluster, makeFolders, syncFolders } from './cluster-files.js';
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
 interface BackupTask {

@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { findBinaries, findServerUser, replaceFile } from '../embedded/cluster.js';
-import { copyFile, makeFolders, syncFolders } from './files.js';
+import { copyFile, makeFolders, syncFolders } from './cluster-files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**

@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { splitHosts } from '../../config/database-url.js';
 import { type FailureLog, messageOf } from '../../core/errors.js';
-import { type Database, type DatabaseOptions, openDatabase } from '../client.js';
 import { hostName } from '../hosts.js';
+import { type Database, type DatabaseOptions, openDatabase } from '../pools.js';
 import { requireSessions } from '../sessions.js';
 import { type Sql, sql } from '../sql.js';
 

@@ -6,7 +6,7 @@
 import type { Logger } from 'pino';
 import type { Caller, Way } from '../../core/caller.js';
 import { codeOf, logFailure, messageOf } from '../../core/errors.js';
-import type { Database } from '../../db/client.js';
+import type { Database } from '../../db/pools.js';
 import { type Sql, sql } from '../../db/sql.js';
 
 /** Kind of object that an action changes. NONE stands for the whole service, or for an unknown object. */

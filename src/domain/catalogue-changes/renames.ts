@@ -5,7 +5,7 @@
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { lockQuotas, lockRequests } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';

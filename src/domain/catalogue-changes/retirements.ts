@@ -6,7 +6,7 @@
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { lockCatalogue } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';

@@ -1,6 +1,6 @@
 /** Reads the catalogue as a tree of directories, derived from the paths of files. */
 
-import { askAtLength } from '../../db/snapshot.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { firstListed, mayPath } from '../access/paths.js';
 import { isOffered } from '../conditions.js';

@@ -1,8 +1,8 @@
 /** Lists volumes, counts their files, sets their media, and reserves positions for `archive`. */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
 import { lockAdvisory } from '../../db/locks.js';
-import { askAtLength } from '../../db/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { Volume } from '../../generated/prisma/client.js';

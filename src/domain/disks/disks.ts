@@ -1,7 +1,7 @@
 /** Restore disks: adds, changes and lists them. */
 import path from 'node:path';
 import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { addSeconds } from '../../core/time.js';
 import { lockDisks } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';

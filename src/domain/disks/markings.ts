@@ -8,7 +8,7 @@ import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { diskPath, foldedPath } from '../conditions.js';
 import type { Context } from '../context.js';
-import { type RecordedCopy, sampleCopies } from './copies.js';
+import { type RecordedCopy, sampleCopies } from './disk-copies.js';
 import type { DiskRow } from './disks.js';
 
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;

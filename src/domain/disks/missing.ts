@@ -11,7 +11,7 @@ import type { Context } from '../context.js';
 import { isOnFailingDisk } from '../health/failing-disks.js';
 import { deleteUnsentMail } from '../notifications/mail/notifications.js';
 import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
-import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
+import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 

@@ -28,7 +28,7 @@ import {
   settleRequests,
   waitAgain,
 } from '../requests/request-files.js';
-import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type RecordedCopy } from './copies.js';
+import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 
 export interface UnclearedRequest {
@@ -339,7 +339,7 @@ const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id 
 
 /**
  * Reads a page of changed copies by file id. If a changed copy is gone, its file is no longer on disk
- * (restore-area/changed.ts).
+ * (restore-area/copies/changed.ts).
  */
 export async function readChanged(
   ctx: Context,

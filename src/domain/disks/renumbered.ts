@@ -8,7 +8,7 @@ import { lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
-import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
+import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 
 export interface KnownMarker {
   diskId: number;

@@ -4,14 +4,13 @@
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
-import { askAtLength } from '../../db/snapshot.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { audited, auditedRun } from '../audit/audited.js';
 import type { Context } from '../context.js';
 import { readHostsOf } from '../disks/disks.js';
 import { farTimeKinds } from '../far-times.js';
 import { allow } from '../policy.js';
-import { restoredUnheld } from './copies.js';
 import { counterKinds } from './counters.js';
 import {
   type ExaminedRows,
@@ -22,7 +21,8 @@ import {
   findPage,
   type RepairableKind,
 } from './findings.js';
-import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue.js';
+import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue-checks.js';
+import { restoredUnheld } from './recorded-copies.js';
 
 /** Kinds in the order in which they are checked, because repairs change the findings of later kinds. */
 export const rowKinds: readonly RepairableKind[] = [

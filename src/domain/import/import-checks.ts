@@ -8,7 +8,7 @@ import { lockLibrariesKept } from '../../db/locks.js';
 import { plannedByKeys, plannedFreely } from '../../db/planning.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
-import type { KnownFile } from '../catalogue/files.js';
+import type { KnownFile } from '../catalogue/tape-files.js';
 import { describeRetired } from '../catalogue/volumes.js';
 import { isByPath } from '../conditions.js';
 import type { Context } from '../context.js';

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../core/errors.js';
-import { describeEncoding, isUtf16 } from '../../core/file-names.js';
+import { describeEncoding, isUtf16 } from '../../core/text/file-names.js';
 
 /** A physical line, numbered from 1, without its line feed. A carriage return at the end of the line stays. */
 export interface Line {

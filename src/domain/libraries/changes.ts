@@ -1,7 +1,7 @@
 /** Adds, changes and removes libraries while engines run. */
 
 import { InUseError, InvalidInputError, NotFoundError, quote, SettingsError } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { locking, lockLibraries } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';

@@ -2,7 +2,7 @@
 
 import { UnknownUserError } from '../../core/errors.js';
 import { onDiskStages } from '../../core/stages.js';
-import { askAtLength } from '../../db/snapshot.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { AskDatabase } from '../../events/event-table.js';
 import type { EndRange } from '../../planner/end-range.js';

@@ -9,8 +9,8 @@ import { isChanged, isResting, isUnplaced, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
 import { allow } from '../policy.js';
+import { watchRequest } from '../requests/request-watch.js';
 import { getRequest } from '../requests/rows.js';
-import { watchRequest } from '../requests/watch.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
 /** Reasons why files wait, the most important one first. */

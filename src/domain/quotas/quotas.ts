@@ -1,7 +1,7 @@
 /** Reads, sets and removes quotas of users. */
 import { hasQuota } from '../../core/caller.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { lockQuotas } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
 import { sql } from '../../db/sql.js';

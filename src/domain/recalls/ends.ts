@@ -30,7 +30,7 @@ import {
   whyWithdrawn,
 } from '../conditions.js';
 import type { Context } from '../context.js';
-import { NOT_OURS } from '../disks/copies.js';
+import { NOT_OURS } from '../disks/disk-copies.js';
 import { keepUnverified } from '../disks/removals.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { recordStaleFiles } from '../disks/stale-files.js';

@@ -1,9 +1,9 @@
 /** Reads requests and their contents. */
 
 import { NotFoundError, quote } from '../../core/errors.js';
+import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
 import { locking } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
-import { type ListPages, PAGE, readList } from '../../db/snapshot.js';
 import { allOf, raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import {

@@ -1,5 +1,5 @@
 /**
- * Reads the site's figures for metrics with one cheap statement. No figure names a user. src/telemetry/site.ts caches
+ * Reads the site's figures for metrics with one cheap statement. No figure names a user. src/telemetry/site-metrics.ts caches
  * the figures.
  */
 

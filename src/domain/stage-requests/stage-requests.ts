@@ -6,7 +6,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
 import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, UserError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
-import { askAtLength, type ListPages, readList } from '../../db/snapshot.js';
+import { askAtLength, type ListPages, readList } from '../../db/lists/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { StageRequestProblem } from '../../generated/prisma/enums.js';
 import { mayPath } from '../access/paths.js';

@@ -13,7 +13,7 @@ import { isServed, isUnasked } from '../conditions.js';
 import type { Context } from '../context.js';
 import { findPlaceable, type MeasureDisks, measureDisks } from '../disks/reservations.js';
 import { firstRequestOf, readQueueOf } from '../recalls/queue.js';
-import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
+import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './call-results.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**

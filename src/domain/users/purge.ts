@@ -8,7 +8,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
-import { plural } from '../../core/plural.js';
+import { plural } from '../../core/text/plural.js';
 import { lockAdvisory, lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';

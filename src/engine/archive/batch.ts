@@ -1,7 +1,7 @@
 /** Archives files in batches. Each step is completed for all files of a batch before the next step begins. */
 
 import { messageOf, quote } from '../../core/errors.js';
-import { type KnownFile, readKnown } from '../../domain/catalogue/files.js';
+import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js';
 import { reservePositions, type TapePosition } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { registerRows } from '../../domain/import/import.js';

@@ -6,7 +6,7 @@ import type { BigIntStats, Dirent } from 'node:fs';
 import { type FileHandle, lstat, realpath, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
-import { type NamedEntry, readEntries } from '../../core/file-names.js';
+import { type NamedEntry, readEntries } from '../../core/text/file-names.js';
 import { attributesOf, type FileAttributes } from '../../domain/catalogue/attributes.js';
 import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../domain/catalogue/folder-modes.js';
 import type { Context } from '../../domain/context.js';

@@ -5,11 +5,11 @@
 
 import { messageOf } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
-import { type Adoption, adoptCopies, readStanding } from '../../domain/doctor/copies.js';
 import type { Finding } from '../../domain/doctor/findings.js';
+import { type Adoption, adoptCopies, readStanding } from '../../domain/doctor/recorded-copies.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { checksumOf } from '../../restore-area/checksum.js';
-import { statCopy, storedStats } from '../../restore-area/copy.js';
+import { statCopy, storedStats } from '../../restore-area/copies/copy.js';
 import { isSame } from '../../restore-area/entry.js';
 import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';

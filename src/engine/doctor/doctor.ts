@@ -10,7 +10,7 @@ import { auditedRun } from '../../domain/audit/audited.js';
 import type { Context } from '../../domain/context.js';
 import { type DiskRow, listDisks } from '../../domain/disks/disks.js';
 import { countExamined, type Finding, findRepairable } from '../../domain/doctor/findings.js';
-import { recallLost } from '../../domain/doctor/queue.js';
+import { recallLost } from '../../domain/doctor/queue-checks.js';
 import { rowKinds } from '../../domain/doctor/rows.js';
 import { describeUntrusted, findUntrustedMount } from '../../restore-area/exposure.js';
 import { FailingDisks } from '../../restore-area/failures.js';
@@ -18,9 +18,9 @@ import { rootOf } from '../../restore-area/marker.js';
 import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
 import { takeOver } from '../drive/drive.js';
 import { examineStanding } from './adoption.js';
-import { examineCopies, examineLinks, examineUnheld } from './copies.js';
+import { examineCopies, examineLinks, examineUnheld } from './copy-checks.js';
+import { examineFiles } from './disk-files.js';
 import type { DoctorOptions, Examination } from './examination.js';
-import { examineFiles } from './files.js';
 
 export interface Report {
   examined: Record<string, bigint | number>;

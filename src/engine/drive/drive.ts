@@ -10,7 +10,7 @@ import { claimDrive, type DriveRange, releaseDrive } from '../../domain/recalls/
 import { readQueues } from '../../domain/recalls/queue.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
-import { type CallTarget, CallWatch, type HungError, limitsOf, tapeSeconds } from '../../restore-area/calls.js';
+import { type CallTarget, CallWatch, type HungError, limitsOf, tapeSeconds } from '../../restore-area/call-watch.js';
 import { DriveError, type DriveLibrary, isRefusal, type MountedVolume } from '../../tape/drive-library.js';
 import { openNow, suspendBroken, suspendRefusing, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
@@ -18,7 +18,7 @@ import type { DriveOptions, LeaseOptions } from './options.js';
 import { addRecallCounters } from './recall-counts.js';
 import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
-import { workVolume } from './volume.js';
+import { workVolume } from './visit.js';
 
 /** Pause before a drive is claimed again, also after an error. */
 const RESTART_MS = 1000;

@@ -11,7 +11,7 @@ import { FencedError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { type Lease, renewLease } from '../../domain/recalls/drives.js';
 import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.js';
-import type { CallWatch } from '../../restore-area/calls.js';
+import type { CallWatch } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
 /** A lease that is renewed until the lease is lost or `endRenewal` is called. */

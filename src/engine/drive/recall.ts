@@ -30,7 +30,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
 import { wantedAttributes } from '../../restore-area/attributes.js';
 import { checksumOf, type Mismatch, readChecked, type Sums } from '../../restore-area/checksum.js';
-import { putInPlace, recogniseCopy, removeCopy, statIn, storedStats } from '../../restore-area/copy.js';
+import { putInPlace, recogniseCopy, removeCopy, statIn, storedStats } from '../../restore-area/copies/copy.js';
 import { callDisk, type FailingDisks, FullError } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
 import { OpenDirectories } from '../../restore-area/made-directories.js';

@@ -1,15 +1,15 @@
 /**
  * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
  * can no longer put copies in place, and requeues the recalls. A copy may be in place but not reported. The record of
- * such a copy stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/removal.ts).
+ * such a copy stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/copies/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { endStaleFiles, readStaleFiles, type StaleFile } from '../../domain/recalls/ends.js';
+import { callEach } from '../../restore-area/copies/removal.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
-import { callEach } from '../../restore-area/removal.js';
 import type { HeldLease } from './lease.js';
 
 /** Removes the partial files of recalls that earlier engines left running on the drive, and requeues the recalls. */

@@ -20,7 +20,7 @@ import type { MountedVolume } from '../../tape/drive-library.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 import { outcomeOf, toReturned } from './outcomes.js';
-import type { AnyPlan } from './plan.js';
+import type { AnyPlan } from './read-plan.js';
 import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 

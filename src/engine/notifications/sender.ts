@@ -11,10 +11,10 @@ import { isIP, type LookupFunction } from 'node:net';
 import path from 'node:path';
 import { startDeadline } from '../../core/deadline.js';
 import { codeOf, logFailure, messageOf } from '../../core/errors.js';
+import { createTargets, findTargetProblem, hostOf, type WebhookTargets } from '../../core/net/webhook-targets.js';
 import { packageRoot } from '../../core/package-root.js';
 import { count } from '../../core/signals.js';
 import { secondsOf } from '../../core/time.js';
-import { createTargets, findTargetProblem, hostOf, type WebhookTargets } from '../../core/webhook-targets.js';
 import type { Context } from '../../domain/context.js';
 import {
   type ClaimedMessage,

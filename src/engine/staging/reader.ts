@@ -12,7 +12,7 @@ import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/cir
 import { isSuspended, suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
-import { releaseStaged } from '../../domain/staging/answers.js';
+import { releaseStaged } from '../../domain/staging/call-results.js';
 import { leaveReadBack, type ReadyCopy, readReady, readStagingOf, takeReadBack } from '../../domain/staging/intend.js';
 import { readRests } from '../../domain/staging/stagers.js';
 import { readChecked } from '../../restore-area/checksum.js';
@@ -21,7 +21,7 @@ import { NotReadyError } from '../../tape/staging.js';
 import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';
 import type { DriveOptions } from '../drive/options.js';
-import { ReadPlan } from '../drive/plan.js';
+import { ReadPlan } from '../drive/read-plan.js';
 import type { Batch } from '../drive/recall.js';
 import { PostponedError } from '../drive/retry.js';
 import { BatchReader } from '../drive/starts.js';

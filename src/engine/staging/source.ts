@@ -8,9 +8,9 @@
 
 import { TapeError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
-import type { StagingRow } from '../../domain/staging/answers.js';
-import { recordUnread, stageAgain } from '../../domain/staging/answers.js';
-import { tapeSeconds, within } from '../../restore-area/calls.js';
+import type { StagingRow } from '../../domain/staging/call-results.js';
+import { recordUnread, stageAgain } from '../../domain/staging/call-results.js';
+import { tapeSeconds, within } from '../../restore-area/call-watch.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
 import {
   ChangedError,

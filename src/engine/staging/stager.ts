@@ -9,7 +9,7 @@ import type { Context } from '../../domain/context.js';
 import type { MeasureDisks } from '../../domain/disks/reservations.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
 import { beginTrial, type SuspensionKey, suspendFailing } from '../../domain/health/suspensions.js';
-import { expireStaged, releaseUnwanted } from '../../domain/staging/answers.js';
+import { expireStaged, releaseUnwanted } from '../../domain/staging/call-results.js';
 import {
   claimStager,
   ensureStager,
@@ -19,7 +19,7 @@ import {
   renewStager,
   type StagerLease,
 } from '../../domain/staging/stagers.js';
-import { tapeSeconds, within } from '../../restore-area/calls.js';
+import { tapeSeconds, within } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';

@@ -23,7 +23,7 @@ import {
   type StagingRow,
   type ToRelease,
   takeIntended,
-} from '../../domain/staging/answers.js';
+} from '../../domain/staging/call-results.js';
 import { LibraryError } from '../../tape/drive-library.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
 import { quote } from '../../core/errors.js';
-import { namesOfIssuer } from '../../core/issuer-urls.js';
+import { namesOfIssuer } from '../../core/net/issuer-urls.js';
 import { readRights } from '../../domain/access/members.js';
 import type { Context } from '../../domain/context.js';
 import { isPlainName, isReserved, isStorable } from '../../domain/input.js';

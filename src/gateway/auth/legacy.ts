@@ -1,9 +1,9 @@
 /** Identifies callers without credentials, such as old scripts, for which some endpoints may be open. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
-import { createRangeTest } from '../../core/address-ranges.js';
 import type { Caller } from '../../core/caller.js';
 import { logFailure } from '../../core/errors.js';
+import { createRangeTest } from '../../core/net/address-ranges.js';
 import { isBefore } from '../../core/time.js';
 import { addLegacyUses, type CountedUses } from '../../domain/access/legacy-uses.js';
 import type { Context } from '../../domain/context.js';

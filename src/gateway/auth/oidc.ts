@@ -14,9 +14,9 @@ import {
   jwtVerify,
 } from 'jose';
 import type { Logger } from 'pino';
-import { fetchBounded } from '../../core/bounded-fetch.js';
 import { codeOf, messageOf } from '../../core/errors.js';
-import { isTrustworthyUrl } from '../../core/issuer-urls.js';
+import { fetchBounded } from '../../core/net/bounded-fetch.js';
+import { isTrustworthyUrl } from '../../core/net/issuer-urls.js';
 import { isBefore, timeOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { HttpError } from '../http/http-body.js';

@@ -7,9 +7,9 @@ import cors from 'cors';
 import type { Request, RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { AccessConfig, BrowserConfig } from '../../config/config.js';
-import { isLoopback } from '../../core/address-ranges.js';
 import { quote } from '../../core/errors.js';
-import { bareHost } from '../../core/issuer-urls.js';
+import { isLoopback } from '../../core/net/address-ranges.js';
+import { bareHost } from '../../core/net/issuer-urls.js';
 import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { ipKeyGenerator } from 'express-rate-limit';
 import type { AccessConfig } from '../../config/config.js';
-import { createRangeTest, isLoopback, isOfThisHost, normalAddress } from '../../core/address-ranges.js';
+import { createRangeTest, isLoopback, isOfThisHost, normalAddress } from '../../core/net/address-ranges.js';
 import { remember } from '../../core/remembered.js';
 
 interface Origin {

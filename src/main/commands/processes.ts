@@ -12,7 +12,7 @@ import type { Config } from '../../config/config.js';
 import { defaultServerUrl, readDataDir } from '../../core/environment.js';
 import { codeOf, logFailure, messageOf } from '../../core/errors.js';
 import { packageRoot } from '../../core/package-root.js';
-import { printable } from '../../core/printable.js';
+import { printable } from '../../core/text/printable.js';
 import type { Context } from '../../domain/context.js';
 import type { Metrics } from '../../telemetry/metrics.js';
 import type { Gateway } from '../app.js';
@@ -108,7 +108,7 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
  * connections to work at all
  */
 async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
-  const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/client.js');
+  const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/pools.js');
   const connections = await import('../../db/connections.js');
   const children = engine ? config.drives + 1 : 0;
   const own = gateway ? mostConnections.gateway(config.limits.longLists) : idle;

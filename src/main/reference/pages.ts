@@ -8,7 +8,7 @@ import { packageRoot } from '../../core/package-root.js';
 import { formatCommands } from './commands.js';
 import { formatMutations, formatQueries, formatSubscriptions } from './graphql.js';
 import { formatMetrics } from './metrics.js';
-import { formatLimits, formatSettings } from './settings.js';
+import { formatLimits, formatSettings } from './settings-table.js';
 
 const parts: Record<string, () => string | Promise<string>> = {
   commands: formatCommands,

@@ -16,7 +16,7 @@ import {
   type SettledLink,
   setLinkRoot,
 } from '../../domain/links/links.js';
-import { waitInTime } from '../calls.js';
+import { waitInTime } from '../call-watch.js';
 import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';

@@ -23,8 +23,8 @@ import {
   waitSettings,
 } from '../kind.js';
 import type { Demand, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
-import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
+import { type Caller, endSeconds, runScript, streamScript } from './script-calls.js';
 
 /** A program with its arguments. The engine finds the program by its name. */
 const script = () =>

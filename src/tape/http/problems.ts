@@ -2,8 +2,8 @@
 import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { RetryLaterError } from '../staging.js';
-import type { Reply } from './client.js';
 import { readText } from './exchange.js';
+import type { Reply } from './site-client.js';
 
 export interface Problem {
   status: number;

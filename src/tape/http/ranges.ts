@@ -6,8 +6,8 @@ import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
 import { LibraryError } from '../drive-library.js';
 import { ChangedError, hasValidator, type ReadVersion } from '../staging.js';
-import type { Reply, SiteClient } from './client.js';
 import { type Problem, readProblem } from './problems.js';
+import type { Reply, SiteClient } from './site-client.js';
 
 export class RefusedError extends Error {
   readonly problem: Problem;

@@ -5,11 +5,11 @@ import { quote, TapeError } from '../../core/errors.js';
 import { DriveError, type DriveLibrary } from '../drive-library.js';
 import { programPath } from '../host-files.js';
 import type { DriveKind, Site } from '../kind.js';
+import { type ListableVolume, LtfsVolume } from './cartridge.js';
 import { Changer } from './changer.js';
 import { LockFolder } from './commands.js';
 import { Drive, DriveInUseError } from './drive.js';
 import { type LtfsDrive, type LtfsSettings, longestSeconds, ltfsSettings, usualCommands } from './settings.js';
-import { type ListableVolume, LtfsVolume } from './volume.js';
 
 export const ltfs = {
   contract: 'drive',

@@ -6,11 +6,11 @@ import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
-import { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, isDenied, libraryErrorOf } from './failures.js';
 import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf, tryToRead } from './look-up.js';
 import { readObject } from './read.js';
 import { priceOf, type S3Settings, s3Settings, type Tier } from './settings.js';
+import { S3Calls } from './signed-requests.js';
 
 export const s3: StagingKind<S3Settings> = {
   contract: 'staging',

@@ -9,9 +9,9 @@ import type { HeadObjectCommandOutput } from '@aws-sdk/client-s3';
 import { quote, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import type { FileState } from '../staging.js';
-import type { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import type { Prefix, S3Settings } from './settings.js';
+import type { S3Calls } from './signed-requests.js';
 
 /** Result of a lookup: undefined if there is no such object, or an error that concerns only this key. */
 export type Sight = Seen | undefined | TapeError;

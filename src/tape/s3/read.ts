@@ -9,10 +9,10 @@ import { TapeError } from '../../core/errors.js';
 import { type HashName, startHash } from '../../core/running-hash.js';
 import { LibraryError } from '../drive-library.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
-import type { S3Calls } from './calls.js';
 import { failureOf, readErrorOf } from './failures.js';
 import { keyOf } from './look-up.js';
 import type { S3Settings } from './settings.js';
+import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;

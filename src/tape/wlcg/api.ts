@@ -1,12 +1,12 @@
 /** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
 import { quote, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
-import type { Reply, SiteClient } from '../http/client.js';
 import { nameOf, readText } from '../http/exchange.js';
 import { type Problem, readProblem, toLibraryError } from '../http/problems.js';
+import type { Reply, SiteClient } from '../http/site-client.js';
 import { untilAborted } from '../until-aborted.js';
-import { type Locality, readLocalities, readStageAnswer, type StageAnswer } from './answers.js';
 import { CallRefusedError, Parts } from './parts.js';
+import { type Locality, readLocalities, readStageAnswer, type StageAnswer } from './responses.js';
 import type { WlcgSettings } from './settings.js';
 
 const MAX_ANSWER = 32 * 1024 * 1024;

@@ -1,13 +1,13 @@
 /** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
 import { TapeError } from '../../core/errors.js';
 import { secretPath } from '../host-files.js';
-import { SiteClient } from '../http/client.js';
+import { SiteClient } from '../http/site-client.js';
 import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, ReadVersion, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
-import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
 import type { CallRefusedError } from './parts.js';
 import { readStaged } from './read.js';
+import { isOnDisk, judge, type StageAnswer } from './responses.js';
 import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
 /** Connections for API calls, which are few. Data transfers have separate connections. */

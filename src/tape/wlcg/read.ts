@@ -1,13 +1,13 @@
 /** Reads a staged file. Explains why a read failed, because servers report the same cause in many ways. */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
-import type { SiteClient } from '../http/client.js';
 import { SilentServerError } from '../http/exchange.js';
 import { type Problem, toLibraryError } from '../http/problems.js';
 import { RefusedError, readRange } from '../http/ranges.js';
+import type { SiteClient } from '../http/site-client.js';
 import { NotReadyError, type ReadVersion, type StagedFile } from '../staging.js';
-import { findFailure, isOnDisk, type Locality } from './answers.js';
 import type { TapeApi } from './api.js';
+import { findFailure, isOnDisk, type Locality } from './responses.js';
 import { toUrl } from './settings.js';
 
 interface Source {

@@ -1,10 +1,10 @@
 /** Settings of a WLCG library. Settings contain no secrets, only the names of secrets. */
 import { z } from 'zod';
-import { isLoopback } from '../../core/address-ranges.js';
 import { quote, TapeError } from '../../core/errors.js';
-import { bareHost } from '../../core/issuer-urls.js';
+import { isLoopback } from '../../core/net/address-ranges.js';
+import { bareHost } from '../../core/net/issuer-urls.js';
 import { secretName } from '../host-files.js';
-import type { IdentityFiles } from '../http/client.js';
+import type { IdentityFiles } from '../http/site-client.js';
 import {
   expects,
   file,

@@ -1,7 +1,6 @@
 /** Searches the catalogue while the user types, and requests selected or all matching files. */
 import { useEffect, useState } from 'preact/hooks';
 import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
-import { useCaller } from '../caller';
 import { count, formatBytes, formatNumber } from '../format';
 import { describeNoMatch } from '../no-match';
 import { Folders } from '../parts/folders';
@@ -11,6 +10,7 @@ import { StageName } from '../parts/state';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { chooseHere, useRoute } from '../route';
+import { useCaller } from '../sign-in/caller';
 import { useViewQuery } from '../view-query';
 import { RequestForm } from './request-form';
 import { SelectedFiles } from './selected-files';

@@ -1,7 +1,6 @@
 /** Shows the quotas that the user may use or see, and how much of each is used. */
 import { useMemo } from 'preact/hooks';
 import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
-import { useCaller } from '../caller';
 import { formatBytes, formatTime, share } from '../format';
 import { Bar } from '../parts/bar';
 import { Curve } from '../parts/curve';
@@ -9,6 +8,7 @@ import { Problem } from '../parts/problem';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { linkTo } from '../route';
+import { useCaller } from '../sign-in/caller';
 import { useViewQuery } from '../view-query';
 
 export function QuotasPage({ user }: { user: string | undefined }) {

@@ -7,10 +7,10 @@ import {
   UpdateRequestDocument,
 } from '../../generated/web-operations';
 import { useAction } from '../actions';
-import { useCaller } from '../caller';
 import { CopyButton } from '../parts/copy-button';
 import { Refused } from '../parts/problem';
 import { isOver } from '../parts/state';
+import { useCaller } from '../sign-in/caller';
 import type { ShownRequest } from './shown-request';
 
 const DAY_MS = 86_400_000;

@@ -4,11 +4,11 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { CreateRequestDocument, EstimateDocument, type EstimateQuery } from '../../generated/web-operations';
 import { useAction } from '../actions';
-import { useCaller } from '../caller';
 import { count } from '../format';
 import { messageOf, Refused } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
 import { linkTo } from '../route';
+import { useCaller } from '../sign-in/caller';
 import { EstimateSummary } from './estimate';
 import { inputOf, noOptions, OptionFields } from './request-options';
 

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
-import { at, sentHeaders } from '../client';
-import { isSignedIn } from '../session';
+import { at, sentHeaders } from '../graphql-client';
+import { isSignedIn } from '../sign-in/session';
 import { Refused } from './problem';
 
 /**

@@ -1,5 +1,5 @@
 /** Selects one of the user's quotas. */
-import { useCaller } from '../caller';
+import { useCaller } from '../sign-in/caller';
 
 interface QuotaChoiceProps {
   value: string;

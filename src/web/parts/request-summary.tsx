@@ -1,6 +1,6 @@
 /** Shows the progress of a request, in the list and in the request's own view. */
 import type { ComponentChildren } from 'preact';
-import { formatFiles, formatMissing } from '../../core/requested-files.js';
+import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
 import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';

@@ -10,7 +10,7 @@ import {
   type SuspensionMode,
 } from '../../generated/web-operations';
 import { useAction } from '../actions';
-import { useCaller } from '../caller';
+import { useCaller } from '../sign-in/caller';
 import { Refused } from './problem';
 
 interface ServiceProps {

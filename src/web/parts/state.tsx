@@ -1,6 +1,6 @@
 /** Defines the names of states and stages. */
 
-import { countMissing, type RequestedFiles } from '../../core/requested-files.js';
+import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import type { RequestState, Stage } from '../../generated/web-operations';
 
 const requestStates: Record<RequestState, string> = {

@@ -1,10 +1,10 @@
 /** Texts of emails, and their SMTP transport. */
 import type { Transporter } from 'nodemailer';
-import { isLoopback } from '../../../core/address-ranges.js';
-import { formatBytes } from '../../../core/bytes.js';
-import { plural } from '../../../core/plural.js';
-import { printable } from '../../../core/printable.js';
-import { formatFiles, formatMissing } from '../../../core/requested-files.js';
+import { isLoopback } from '../../../core/net/address-ranges.js';
+import { formatBytes } from '../../../core/text/bytes.js';
+import { plural } from '../../../core/text/plural.js';
+import { printable } from '../../../core/text/printable.js';
+import { formatFiles, formatMissing } from '../../../core/text/requested-files.js';
 import type { NotificationKind, UnresolvedReason } from '../../../generated/prisma/enums.js';
 
 export interface MailFacts {

@@ -5,7 +5,7 @@
  */
 
 import { createHmac } from 'node:crypto';
-import { formatJson } from '../../../core/json.js';
+import { formatJson } from '../../../core/text/json.js';
 import { addSeconds, isBefore } from '../../../core/time.js';
 import { tryAdvisory } from '../../../db/locks.js';
 import { type Sql, sql } from '../../../db/sql.js';

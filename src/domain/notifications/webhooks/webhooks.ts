@@ -4,8 +4,8 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../../core/errors.js';
+import { createTargets, findTargetProblem } from '../../../core/net/webhook-targets.js';
 import { addSeconds } from '../../../core/time.js';
-import { createTargets, findTargetProblem } from '../../../core/webhook-targets.js';
 import { lockAdvisory, locking } from '../../../db/locks.js';
 import { allOf, type Sql, sql } from '../../../db/sql.js';
 import { type Transaction, transaction } from '../../../db/transaction.js';

@@ -1,0 +1,190 @@
+/**
+ * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
+ * finished, because a later adoption may bring a request for the copy. Old names of copies also stay until the adoption
+ * is finished. Old names are recorded with the inodes of their files, so that the names can be removed safely.
+ */
+import type { PoolClient } from 'pg';
+import type { Stage } from '../core/stages.js';
+import { plural } from '../core/text/plural.js';
+import { lockDisks } from '../db/locks.js';
+import { type Sql, sql } from '../db/sql.js';
+import { transaction } from '../db/transaction.js';
+import { moveFiles, type NewCopy } from '../domain/catalogue/moves.js';
+import { deleteVerifications } from '../domain/catalogue/verifications.js';
+import { diskPath, isUnrequested } from '../domain/conditions.js';
+import type { Context } from '../domain/context.js';
+import { copyColumns, isAsRead, type RecordedCopy } from '../domain/disks/disk-copies.js';
+import { isUnrequestedForGood } from '../domain/disks/removals.js';
+import { lockRequestsAndFiles, markOnDisk } from '../domain/requests/request-files.js';
+import { type Adopting, digestOf } from './report.js';
+
+interface SourceDisk {
+  mountpoint: string;
+  allocated: string | null;
+  /** Id of the restore disk with this mount point in Tapegate, or null. */
+  id: number | null;
+}
+
+export async function readSourceDisks(client: PoolClient): Promise<SourceDisk[]> {
+  const { rows } = await client.query<SourceDisk>(
+    sql`SELECT DISTINCT ON (1) rtrim(s.mountpoint, '/') AS mountpoint, s.allocated_bytes AS allocated, k.id
+        FROM source_restoredisk s LEFT JOIN restore_disk k ON k.mountpoint = rtrim(s.mountpoint, '/') WHERE rtrim(s.mountpoint, '/') <> '' ORDER BY 1`,
+  );
+  return rows;
+}
+
+export interface SourceCopy {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  checksum: string | null;
+  version: string;
+  /** Id of the copy's restore disk in Tapegate, or null. */
+  diskId: number | null;
+  mountpoint: string | null;
+}
+
+/**
+ * Returns a page of the source's copies, by path. Omits files that Tapegate has restored.
+ * @param page.isTrial whether to include files that are not in the catalogue
+ */
+export async function readSourceCopies(
+  client: PoolClient,
+  page: { after: string; limit: number; isTrial: boolean },
+): Promise<SourceCopy[]> {
+  const { rows } = await client.query<SourceCopy>(
+    sql`SELECT coalesce(f.id, 0) AS "fileId", c.path, c.size::bigint AS size, f.checksum, coalesce(f.xmin::text, '') AS version,
+          CASE WHEN ${page.isTrial} THEN coalesce(k.id, 0) ELSE k.id END AS "diskId", coalesce(k.mountpoint, rtrim(d.mountpoint, '/')) AS mountpoint
+        FROM source_chosen c LEFT JOIN tape_file f ON f.path = c.path LEFT JOIN source_restoredisk d ON d.id = c.restore_disk_id
+          LEFT JOIN restore_disk k ON k.mountpoint = rtrim(d.mountpoint, '/')
+        WHERE c.stage = '5' AND c.size ~ '^[0-9]{1,18}$' AND c.path > ${page.after}
+          AND (f.size::text = c.size AND f.stage = 'ONTAPE' AND f.disk_id IS NULL OR f.id IS NULL AND ${page.isTrial})
+        ORDER BY c.path LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+/** A checked copy that already has its path in the restore area. */
+export interface TakenCopy extends NewCopy {
+  fileId: bigint;
+  size: bigint;
+  version: string;
+  /** Path of the copy in the source; null if the path is unchanged. */
+  place: string | null;
+}
+
+/**
+ * Moves files to RESTORED with their copies, unless the catalogue's rows of the files have changed since the check.
+ * @returns the ids of the moved files
+ */
+export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
+  const fileIds = all.map(({ fileId }) => fileId);
+  return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
+    await lockRequestsAndFiles(tx, fileIds);
+    const rows = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'ONTAPE' AND f.disk_id IS NULL`,
+    );
+    const free = new Set(rows.map(({ id }) => id));
+    const copies = all.filter(({ fileId }) => free.has(fileId));
+    const ids = copies.map(({ fileId }) => fileId);
+    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // deletes waiting recalls only: no recall is running, because the files are ONTAPE
+    await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
+    const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
+    await deleteVerifications(tx, moved);
+    await markOnDisk(ctx, tx, moved);
+    for (const copy of copies) await tx.query(adoptedCopy(copy, ctx.now()));
+    const bytes = sql`SELECT m.disk_id, sum(m.size) AS bytes FROM unnest(${copies.map(({ diskId }) => diskId)}::int[],
+      ${copies.map(({ size }) => size)}::bigint[]) AS m (disk_id, size) GROUP BY m.disk_id`;
+    await lockDisks(tx, sql`k.id = ANY(${copies.map(({ diskId }) => diskId)}::int[])`);
+    await tx.query(sql`UPDATE restore_disk k SET used = k.used + s.bytes FROM (${bytes}) s WHERE k.id = s.disk_id`);
+    return new Set(moved);
+  });
+}
+
+function adoptedCopy(copy: TakenCopy, now: string): Sql {
+  const { fileId, size, checksum, place, diskId, ino, mtimeNs } = copy;
+  const digest = digestOf([String(size), checksum]);
+  return sql`INSERT INTO adopted (kind, id, digest, at, place, place_disk_id, place_ino, place_mtime_ns, place_size)
+    VALUES ('COPY', ${fileId}, ${digest}, ${now}, ${place}, ${diskId}, ${ino}, ${mtimeNs}, ${size})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at, place = excluded.place,
+      place_disk_id = excluded.place_disk_id, place_ino = excluded.place_ino, place_mtime_ns = excluded.place_mtime_ns,
+      place_size = excluded.place_size`;
+}
+
+const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
+const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
+
+/** Reports adopted copies that no request contains, by restore disk. Called after all requests have been adopted. */
+export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
+  const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
+    sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}
+        WHERE ${isRestoredAdopted} AND ${isUnrequestedForGood} GROUP BY 1 ORDER BY 1`,
+  );
+  for (const { mountpoint, files, bytes } of rows) {
+    const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request contains`;
+    report({
+      kind: 'copy-unheld',
+      thing: mountpoint,
+      there,
+      here: 'contained in no request; released by adopt --finish',
+    });
+  }
+}
+
+/** Returns a page of adopted copies that no request contains, by file id. */
+export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
+  return await ctx.db.rows<RecordedCopy>(
+    sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnrequested} AND f.id > ${page.after}
+        ORDER BY f.id LIMIT ${page.limit}`,
+  );
+}
+
+export interface OldName {
+  fileId: bigint;
+  place: string;
+  /** Id of the restore disk with the old name; null if the disk was removed from Tapegate. */
+  diskId: number | null;
+  mountpoint: string | null;
+  /** Inode of the file that had the old name. */
+  ino: bigint;
+  mtimeNs: bigint;
+  size: bigint;
+  /** Current path of the file; null if the file is no longer in the catalogue. */
+  path: string | null;
+  stage: Stage | null;
+  own: { diskId: number; mountpoint: string; path: string } | null;
+}
+
+export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
+  type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
+  const rows = await ctx.db.rows<Row>(
+    sql`SELECT a.id AS "fileId", a.place, a.place_disk_id AS "diskId", d.mountpoint, a.place_ino AS ino, a.place_mtime_ns AS "mtimeNs",
+          a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${diskPath} AS "ownPath"
+        FROM adopted a LEFT JOIN tape_file f ON f.id = a.id LEFT JOIN restore_disk k ON k.id = f.disk_id
+          LEFT JOIN restore_disk d ON d.id = a.place_disk_id
+        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.id > ${page.after} ORDER BY a.id LIMIT ${page.limit}`,
+  );
+  return rows.map(({ ownDisk, ownMountpoint, ownPath, ...row }) => ({
+    ...row,
+    own: ownDisk === null ? null : { diskId: ownDisk, mountpoint: ownMountpoint, path: ownPath },
+  }));
+}
+
+export type RemovedName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
+  /** Ctime of the copy after the old name was removed; null if the copy has no other name. */
+  ctimeNs: bigint | null;
+};
+
+export async function forgetOldNames(ctx: Context, gone: readonly RemovedName[]): Promise<void> {
+  const ids = gone.map(({ fileId }) => fileId);
+  await ctx.db.pool.query(
+    sql`WITH gone AS (
+          SELECT * FROM unnest(${ids}::bigint[], ${gone.map(({ place }) => place)}::text[], ${gone.map(({ diskId }) => diskId)}::int[],
+            ${gone.map(({ ino }) => ino)}::bigint[], ${gone.map(({ ctimeNs }) => ctimeNs)}::bigint[]) AS m (id, place, disk_id, ino, ctime_ns)
+        ), forgotten AS (
+          UPDATE adopted a SET place = NULL, place_disk_id = NULL, place_ino = NULL, place_mtime_ns = NULL, place_size = NULL FROM gone m WHERE a.kind = 'COPY' AND a.id = m.id AND a.place = m.place
+        )
+        UPDATE tape_file f SET disk_ctime_ns = m.ctime_ns FROM gone m
+        WHERE f.id = m.id AND m.ctime_ns IS NOT NULL AND f.disk_id = m.disk_id AND f.disk_ino = m.ino`,
+  );
+}

@@ -1,0 +1,85 @@
+/** `withdraw`, `reinstate`, `rename`, `purge`: change files of the catalogue. */
+import type { Command } from 'commander';
+import { formatBytes } from '../../core/text/bytes.js';
+import { plural } from '../../core/text/plural.js';
+import {
+  type ChosenFragment,
+  PurgeFiles,
+  ReinstateFiles,
+  RenameFiles,
+  WithdrawFiles,
+} from '../../generated/command-operations.js';
+import { askChange } from '../connection/gateway-client.js';
+import { findSite } from '../connection/where.js';
+import { dryRunOption, type OutputOptions, printJson, printLine, printResult } from '../terminal/output.js';
+import { printAffected } from '../volume.js';
+
+export function register(program: Command): void {
+  program
+    .command('withdraw <path>')
+    .option('--why <text>', 'reason for users who wait for the files')
+    .option(...dryRunOption)
+    .addHelpText('after', WITHDRAW_HELP)
+    .action(async (path, options) => {
+      const input = { path, dryRun: options.dryRun, why: options.why };
+      printChosen(await askChange(findSite(), WithdrawFiles, { input }, { path: '<path>' }), 'withdrawn', options);
+    });
+  program
+    .command('reinstate <path>')
+    .option(...dryRunOption)
+    .action(async (path, options) => {
+      const input = { path, dryRun: options.dryRun };
+      printChosen(
+        await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }),
+        'restored to the catalogue',
+        options,
+      );
+    });
+  program
+    .command('rename <from> <to>')
+    .option('--in-library', 'the files already have the new paths in a library that finds files by path')
+    .option(...dryRunOption)
+    .addHelpText('after', RENAME_HELP)
+    .action(async (from, to, options) => {
+      const input = { from, to, dryRun: options.dryRun, inLibrary: options.inLibrary };
+      const own = { from: '<from>', to: '<to>' };
+      printChosen(await askChange(findSite(), RenameFiles, { input }, own), 'renamed', options);
+    });
+  program
+    .command('purge <path>')
+    .option(...dryRunOption)
+    .addHelpText('after', PURGE_HELP)
+    .action((path, options) => purgeFiles(path, options));
+}
+
+const WITHDRAW_HELP = `
+Users who wait for a file are sent the reason, unless a drive is reading it.
+Copies on disk stay there as long as a request contains them. "tapegate
+reinstate" restores withdrawn files to the catalogue.`;
+
+const RENAME_HELP = `
+Requests keep the files, and copies on disk stay where they are. Libraries that
+find files by path still receive the old paths, unless you give --in-library.`;
+
+const PURGE_HELP = `
+A purge cannot be undone. It skips files that are on disk or in an active
+request: repeat the command later.`;
+
+interface ChangeOptions extends OutputOptions {
+  dryRun?: boolean;
+}
+
+function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRun }: ChangeOptions): void {
+  const { files, bytes, requests } = chosen;
+  const line = `${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
+  printResult(chosen, line, { json });
+  if (!json) printAffected(requests);
+}
+
+async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
+  const purged = await askChange(findSite(), PurgeFiles, { input: { path, dryRun } }, { path: '<path>' });
+  if (json) return printJson(purged);
+  const { files, bytes, kept } = purged;
+  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}purged`);
+  if (kept > 0) printLine(`${plural(kept, 'file')} skipped: still on disk or in active requests`);
+}

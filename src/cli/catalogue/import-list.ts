@@ -1,0 +1,214 @@
+/** Opens the file of an import. For lists of other systems, options supply the missing values. */
+import { createHash, type Hash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { messageOf } from '../../core/errors.js';
+import type { RowError } from '../../domain/import/import-lines.js';
+import { type CatalogueRow, type RowSource, readWith } from '../../domain/import/import-rows.js';
+import { createFindReader, type ListFormat, listFormats, type Skipped } from '../../domain/import/lists.js';
+import {
+  createInventoryReader,
+  type InventorySettings,
+  type Manifest,
+  type ManifestFile,
+  parseManifest,
+} from '../../domain/import/s3-inventory.js';
+import { CommandError, optionOf, UsageError } from '../terminal/failure.js';
+import { stdin } from '../terminal/io.js';
+
+export interface ImportSource {
+  file: string;
+  size: number | undefined;
+  /** Opens the file. This function may be called only once. */
+  read(): Readable;
+}
+
+export interface OpenList {
+  size: number | undefined;
+  /**
+   * Reads the rows. This function may be called only once.
+   * @param meter counts the bytes that are read
+   */
+  rows(meter: (source: Readable) => Readable): RowSource;
+  skipped: Skipped;
+  /** Returns a message with the file's name before each line number. */
+  nameLines(message: string): string;
+}
+
+/**
+ * Opens the file of an import.
+ * @param file the path, or `-` for standard input
+ */
+export async function openSource(file: string): Promise<ImportSource> {
+  if (file === '-') return { file, size: undefined, read: stdin };
+  const stats = await stat(file);
+  return { file, size: stats.isFile() ? stats.size : undefined, read: () => createReadStream(file) };
+}
+
+/** Options for lists of other systems. */
+export interface ListOptions {
+  volume?: string;
+  library?: string;
+  prefix?: string;
+  strip?: string;
+  spot?: string;
+  storageClass?: string;
+}
+
+const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
+
+/**
+ * Rejects options for lists of other systems, because CSV and JSON Lines contain all values.
+ * @throws UsageError
+ */
+export function refuseListOptions(options: ListOptions): void {
+  const given = LIST_OPTIONS.find((option) => options[option] !== undefined);
+  if (given === undefined) return;
+  throw new UsageError(`${optionOf(given)} needs ${listFormats.map((each) => `--format ${each}`).join(' or ')}`);
+}
+
+export async function openList(source: ImportSource, format: ListFormat, options: ListOptions): Promise<OpenList> {
+  const settings = readSettings(format, options);
+  const skipped: Skipped = new Map();
+  if (format === 's3-inventory') return await openInventory(source, settings, skipped);
+  return {
+    size: source.size,
+    rows: (meter) => readWith(meter(source.read()), createFindReader(settings)),
+    skipped,
+    nameLines: (message) => message,
+  };
+}
+
+function readSettings(format: ListFormat, options: ListOptions): InventorySettings {
+  const { volume, library, spot, storageClass } = options;
+  if (!volume) throw new UsageError(`--volume is missing: a list of format ${format} does not name the volume`);
+  if (storageClass !== undefined && format !== 's3-inventory') {
+    throw new UsageError(`--storage-class needs --format s3-inventory, not ${format}`);
+  }
+  const storageClasses = storageClass?.split(',').map((name) => name.trim());
+  const prefixes = { prefix: readPrefix('prefix', options), strip: readPrefix('strip', options) };
+  return { volume, library, spot, storageClasses, ...prefixes };
+}
+
+/** Returns the directory that an option names, without a trailing slash; empty by default. */
+function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
+  const prefix = options[option] ?? '/';
+  if (!prefix.startsWith('/')) {
+    throw new UsageError(`--${option} must be an absolute path, not ${JSON.stringify(prefix)}`);
+  }
+  return prefix.replace(/\/+$/, '');
+}
+
+/** Maximum size of a manifest. The manifest of 100,000 files has 20 MB. */
+const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
+
+interface Part extends ManifestFile {
+  file: string;
+  /** Number of the part's first line, counted over all parts. Infinite before the part is read. */
+  first: number;
+}
+
+/**
+ * Opens an S3 inventory, which consists of a manifest and its files.
+ * @throws CommandError if the manifest or one of its files is invalid
+ */
+async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
+  if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
+  const manifest = await readManifest(file);
+  const parts: Part[] = [];
+  for (const listed of manifest.files)
+    parts.push({ ...listed, file: await findPart(file, listed), first: Number.POSITIVE_INFINITY });
+  return {
+    size: parts.reduce((sum, { size }) => sum + size, 0),
+    rows: (meter) => readParts(parts, { manifest, settings, skipped, meter }),
+    skipped,
+    nameLines: (message) => message.replace(LINES, (_whole, numbers: string) => nameLines(parts, numbers)),
+  };
+}
+
+/** Matches the start of an error message, such as `line 3: …` or `lines 3 and 70000: …`. */
+const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
+
+function nameLines(parts: readonly Part[], numbers: string): string {
+  const named = numbers.split(' and ').map((text) => {
+    const part = parts.findLast(({ first }) => first <= Number(text));
+    return part ? `${part.file} line ${Number(text) - part.first + 1}` : `line ${text}`;
+  });
+  return named.join(' and ');
+}
+
+async function readManifest(file: string): Promise<Manifest> {
+  const { size } = await stat(file);
+  if (size > MAX_MANIFEST_BYTES) {
+    throw new CommandError(`${file} is not a manifest: ${size} bytes, at most ${MAX_MANIFEST_BYTES} expected`);
+  }
+  try {
+    return parseManifest(await readFile(file, 'utf8'));
+  } catch (error) {
+    throw new CommandError(`${file} is not the manifest of an S3 inventory in CSV: ${messageOf(error)}`);
+  }
+}
+
+/**
+ * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the file has the
+ * same path relative to the manifest. Without a copy of the bucket, the file is in the manifest's directory.
+ */
+async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
+  const directory = path.dirname(path.resolve(manifest));
+  const name = path.posix.basename(key);
+  const above = key
+    .split('/')
+    .map((_part, depth) => path.join(directory, ...new Array<string>(depth + 1).fill('..'), key));
+  const candidates = [
+    path.join(directory, name),
+    path.join(directory, 'data', name),
+    path.join(directory, '..', 'data', name),
+    ...above,
+  ];
+  for (const candidate of candidates) {
+    const found = await stat(candidate).catch(() => undefined);
+    if (!found?.isFile()) continue;
+    if (found.size === size) return candidate;
+    throw new CommandError(`${candidate} has ${found.size} bytes, ${manifest} requires ${size}`);
+  }
+  throw new CommandError(
+    `cannot find ${key} of ${manifest} in the directory of the manifest or at ${candidates.at(-1)}`,
+  );
+}
+
+async function* readParts(
+  parts: readonly Part[],
+  {
+    manifest,
+    settings,
+    skipped,
+    meter,
+  }: {
+    manifest: Manifest;
+    settings: InventorySettings;
+    skipped: Skipped;
+    meter: (source: Readable) => Readable;
+  },
+): AsyncGenerator<CatalogueRow | RowError> {
+  let lines = 0;
+  for (const part of parts) {
+    part.first = lines + 1;
+    const md5 = createHash('md5');
+    const bytes = Readable.from(hashed(meter(createReadStream(part.file)), md5));
+    lines += yield* readWith(bytes, createInventoryReader(manifest, settings, skipped), part.first - 1);
+    const found = md5.digest('hex');
+    if (part.md5 === null || found === part.md5) continue;
+    throw new CommandError(
+      `${part.file} has MD5 ${found}, the manifest requires ${part.md5}: the file is damaged or from another inventory`,
+    );
+  }
+}
+
+async function* hashed(source: Readable, md5: Hash): AsyncGenerator<Buffer> {
+  for await (const chunk of source) {
+    md5.update(chunk);
+    yield chunk;
+  }
+}

@@ -1,0 +1,192 @@
+/** `import`: imports rows of the catalogue from a file or from standard input. */
+import { Readable } from 'node:stream';
+import { type Command, Option } from 'commander';
+import { messageOf } from '../../core/errors.js';
+import { plural } from '../../core/text/plural.js';
+import type { ImportResult } from '../../domain/import/import-incoming.js';
+import type { RowSource } from '../../domain/import/import-rows.js';
+import type { ListFormat } from '../../domain/import/lists.js';
+import { operate } from '../connection/where.js';
+import { toNumber } from '../terminal/arguments.js';
+import { CommandError, UsageError } from '../terminal/failure.js';
+import { dryRunOption, type OutputOptions, printJson, printLine } from '../terminal/output.js';
+import type { ListOptions, OpenList } from './import-list.js';
+import { createImportView } from './import-progress.js';
+import { Rejects, type SkipOptions } from './rejects.js';
+
+export function register(program: Command): void {
+  program
+    .command('import <file>')
+    .option('--progress', 'report progress on standard error, also without a terminal')
+    .addOption(
+      new Option('--format <name>', 'format of the file; csv and jsonl are detected').choices([
+        'csv',
+        'jsonl',
+        'find',
+        's3-inventory',
+      ]),
+    )
+    .option('--volume <name>', 'volume of all files in the list')
+    .option('--library <name>', 'library of a new volume (default: the first one)')
+    .option('--prefix <directory>', 'add before each path of a list')
+    .option('--strip <directory>', 'remove first from the beginning of each path of a list')
+    .option('--spot <name>', 'storage spot of the files in the list')
+    .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
+    .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
+    .option(
+      '--rejects <file>',
+      'with --skip-invalid: new file for the list (default: <file>.rejects, which each import replaces)',
+    )
+    .option('--complete <directory>', 'withdraw files below the directory that the list does not contain')
+    .option(
+      '--max-withdrawn <percent>',
+      'with --complete: fail if more files would be withdrawn (default: 5; 100: no limit)',
+      toPercent,
+    )
+    .option(...dryRunOption)
+    .action((file, options) => importFile(file, options));
+}
+
+const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number of percent' });
+
+interface ImportOptions extends OutputOptions, ListOptions, SkipOptions {
+  progress?: boolean;
+  format?: 'csv' | 'jsonl' | ListFormat;
+  complete?: string;
+  maxWithdrawn?: number;
+  dryRun?: boolean;
+}
+
+async function importFile(file: string, options: ImportOptions): Promise<void> {
+  const { openList, openSource, refuseListOptions } = await import('./import-list.js');
+  const { format = 'csv' } = options;
+  const isList = format !== 'csv' && format !== 'jsonl';
+  if (!isList) refuseListOptions(options);
+  const source = await openSource(file);
+  if (isList) return await importList(await openList(source, format, options), pathOfList(source), options);
+  const { readRows, toJsonLines } = await import('../../domain/import/import-rows.js');
+  const rejects = await Rejects.open(options, pathOfList(source));
+  const rows = (meter: Meter) => {
+    const all = readRows(meter(source.read()));
+    return rejects ? rejects.filter(all) : all;
+  };
+  const body = (meter: Meter) => (rejects ? toBody(toJsonLines(rows(meter))) : meter(source.read()));
+  const bodySize = rejects ? undefined : source.size;
+  printImport(await send(options, { size: source.size, rows, body, bodySize, rejects }), options, { rejects });
+}
+
+const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
+
+/**
+ * Returns the path of the imported list, which determines the default path of the rejects; undefined for standard
+ * input.
+ */
+const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
+
+/**
+ * Imports a list of another system. If the command uses a gateway, sends rows, because the list's files are on this
+ * host.
+ */
+async function importList(
+  { rows, size, skipped, nameLines }: OpenList,
+  file: string | undefined,
+  options: ImportOptions,
+): Promise<void> {
+  const { toJsonLines } = await import('../../domain/import/import-rows.js');
+  const rejects = await Rejects.open(options, file, nameLines);
+  const accepted = (meter: Meter) => (rejects ? rejects.filter(rows(meter)) : rows(meter));
+  const body = (meter: Meter) => toBody(toJsonLines(accepted(meter)));
+  const sending = { size, rows: accepted, body, bodySize: undefined, rejects };
+  const result = await send(options, sending).catch((error: unknown) => {
+    const [before, after] = [messageOf(error), nameLines(messageOf(error))];
+    throw before === after ? error : new CommandError(after);
+  });
+  printImport(result, options, { rejects, skipped: Object.fromEntries(skipped) });
+}
+
+type Meter = (source: Readable) => Readable;
+
+interface Sending {
+  /** Number of bytes of all files, if known. */
+  size: number | undefined;
+  rows(meter: Meter): RowSource;
+  body(meter: Meter): Readable;
+  bodySize: number | undefined;
+  rejects: Rejects | undefined;
+}
+
+async function send(options: ImportOptions, { size, rows, body, bodySize, rejects }: Sending): Promise<ImportResult> {
+  const { progress, dryRun: isDryRun, skipInvalid } = options;
+  if (options.maxWithdrawn !== undefined && options.complete === undefined) {
+    throw new UsageError('--max-withdrawn needs --complete');
+  }
+  const view = createImportView({ size, isRequested: progress });
+  let isImported = false;
+  const sent = operate({
+    local: async (ctx) => {
+      const { importRows } = await import('../../domain/import/import.js');
+      const { readComplete } = await import('../../domain/catalogue/withdrawals.js');
+      const folder = options.complete;
+      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
+      return await importRows(ctx, rows(view.meter), { complete, isDryRun, skipInvalid });
+    },
+    remote: async (url) => {
+      const { sendFile } = await import('../connection/send-file.js');
+      const target = `${url}/import${queryOf(options)}`;
+      return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
+    },
+  });
+  try {
+    const result = await sent;
+    await rejects?.write(result.rejects ?? []);
+    isImported = true;
+    return result;
+  } finally {
+    view.end();
+    await rejects?.end({ isImported });
+  }
+}
+
+function queryOf({ complete, maxWithdrawn, dryRun, skipInvalid }: ImportOptions): string {
+  const query = new URLSearchParams();
+  if (complete !== undefined) query.set('complete', complete);
+  if (maxWithdrawn !== undefined) query.set('maxWithdrawn', String(maxWithdrawn));
+  if (dryRun) query.set('dryRun', 'true');
+  if (skipInvalid) query.set('skipInvalid', 'true');
+  return query.size === 0 ? '' : `?${query}`;
+}
+
+function printImport(
+  { rejects: _, ...result }: ImportResult,
+  options: OutputOptions & { dryRun?: boolean },
+  { skipped, rejects }: { skipped?: Record<string, number>; rejects: Rejects | undefined },
+): void {
+  if (options.json) {
+    printJson({ ...result, ...(skipped && { skipped }), ...rejects?.facts });
+    return;
+  }
+  if (options.dryRun) printLine('nothing was imported; an import would do this:');
+  printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
+  if (result.folders !== undefined) printLine(`modes of ${plural(result.folders, 'directory', 'directories')}`);
+  for (const line of describeWithdrawn(result)) printLine(line);
+  const { addedWithoutStage, addedWithoutCopy } = result;
+  if (addedWithoutStage > 0) {
+    printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary place`);
+  }
+  if (addedWithoutCopy > 0) {
+    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: stored as T, without a copy in the restore area`);
+  }
+  for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`skipped: ${count} ${kind}`);
+  rejects?.print();
+}
+
+function describeWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
+  const lines: string[] = [];
+  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn: the list does not contain them`);
+  if (reinstated !== undefined)
+    lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
+  if (staysWithdrawn !== undefined) {
+    lines.push(`${staysWithdrawn} stay withdrawn by a command: "tapegate reinstate" restores them to the catalogue`);
+  }
+  return lines;
+}

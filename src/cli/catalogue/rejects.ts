@@ -1,0 +1,108 @@
+/**
+ * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
+ *
+ * The default file describes the last import of a list, so that a nightly import needs no other file each night. A file
+ * that the user names with `--rejects` is never replaced. A dry run writes no file.
+ */
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
+import { plural } from '../../core/text/plural.js';
+import type { Reject } from '../../domain/import/import-incoming.js';
+import type { RowError } from '../../domain/import/import-lines.js';
+import type { RowSource } from '../../domain/import/import-rows.js';
+import { CommandError, UsageError } from '../terminal/failure.js';
+import { printLine } from '../terminal/output.js';
+
+export interface SkipOptions {
+  skipInvalid?: boolean;
+  rejects?: string;
+  dryRun?: boolean;
+}
+
+export class Rejects {
+  readonly file: string;
+  /** Where the list is written until the rows are imported. The default file is replaced only then. */
+  private readonly partialFile: string;
+  private readonly isDryRun: boolean;
+  /** Adds the name of the file to the line numbers in a message. */
+  private readonly nameLines: (message: string) => string;
+  private handle: FileHandle | undefined;
+  count = 0;
+
+  private constructor(
+    { file, partialFile, isDryRun }: { file: string; partialFile: string; isDryRun: boolean },
+    nameLines: (message: string) => string,
+  ) {
+    this.file = file;
+    this.partialFile = partialFile;
+    this.isDryRun = isDryRun;
+    this.nameLines = nameLines;
+  }
+
+  /**
+   * @param source the path of the imported list; the default file of rejects is in the same directory
+   * @returns undefined without `--skip-invalid`
+   * @throws UsageError; CommandError if a file of `--rejects` exists, or the default file is not a regular file
+   */
+  static async open(
+    { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,
+    source: string | undefined,
+    nameLines = (message: string) => message,
+  ): Promise<Rejects | undefined> {
+    if (!skipInvalid && rejects !== undefined) throw new UsageError('--rejects needs --skip-invalid');
+    if (!skipInvalid) return undefined;
+    const file = rejects ?? (source && `${source}.rejects`);
+    if (file === undefined)
+      throw new UsageError('--skip-invalid needs --rejects <file> if the list is standard input or a cartridge');
+    const isDefault = rejects === undefined;
+    const found = await lstat(file).catch(() => undefined);
+    if (found && !isDefault) throw new CommandError(`${file} already exists: give another file with --rejects`);
+    if (found && !found.isFile())
+      throw new CommandError(`${file} is not a regular file: give another file with --rejects`);
+    return new Rejects({ file, partialFile: isDefault ? `${file}.partial` : file, isDryRun }, nameLines);
+  }
+
+  /** Yields rows with valid names, and writes all other rows to the file of rejects. */
+  async *filter(rows: RowSource): ReturnType<typeof import('../../domain/import/import-rows.js').skipBadNames> {
+    const { skipBadNames } = await import('../../domain/import/import-rows.js');
+    yield* skipBadNames(rows, ({ line, problem }: RowError) => this.write([{ line, problem }]));
+  }
+
+  async write(rejects: readonly Reject[]): Promise<void> {
+    this.count += rejects.length;
+    if (rejects.length === 0 || this.isDryRun) return;
+    this.handle ??= await this.create();
+    await this.handle.appendFile(
+      rejects.map(({ line, problem }) => `${this.nameLines(`line ${line}: ${problem}`)}\n`).join(''),
+    );
+  }
+
+  private async create(): Promise<FileHandle> {
+    // an interrupted import may have left its partial list
+    if (this.partialFile !== this.file) await rm(this.partialFile, { force: true });
+    return await open(this.partialFile, 'wx', 0o600);
+  }
+
+  /**
+   * Closes the file of rejects. If nothing was imported, removes the new list. Otherwise the new list replaces the
+   * default file; if no row was rejected, removes the list of an earlier import.
+   */
+  async end({ isImported }: { isImported: boolean }): Promise<void> {
+    await this.handle?.sync();
+    await this.handle?.close();
+    const isDefault = this.partialFile !== this.file;
+    if (this.handle && !isImported) await rm(this.partialFile);
+    else if (this.handle && isDefault) await rename(this.partialFile, this.file);
+    else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
+  }
+
+  /** Fields about rejects that `--json` prints. */
+  get facts(): { rejected: number; rejectsFile?: string } {
+    return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
+  }
+
+  print(): void {
+    if (this.count === 0) return;
+    const where = this.isDryRun ? `; an import would list them in ${this.file}` : `, listed in ${this.file}`;
+    printLine(`skipped: ${plural(this.count, 'name')} that cannot be restored${where}`);
+  }
+}

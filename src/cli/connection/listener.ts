@@ -1,0 +1,84 @@
+/**
+ * Checks which user listens on a port of this host before a token is sent there. While the gateway is down, any local
+ * user can listen on its port.
+ */
+import { lookup } from 'node:dns/promises';
+import { readFileSync, statSync } from 'node:fs';
+import type { Environment } from '../../core/environment.js';
+import { isOfThisHost, normalAddress } from '../../core/net/address-ranges.js';
+import { bareHost } from '../../core/net/issuer-urls.js';
+import { CommandError } from '../terminal/failure.js';
+
+/** State of a listening socket in /proc/net/tcp. */
+const LISTEN = '0A';
+
+/**
+ * Checks the process that listens at a URL. Does not check `https` URLs and other hosts.
+ * @throws CommandError unless root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
+ */
+export async function checkListener(url: string, env: Environment): Promise<void> {
+  const { protocol, hostname, port } = new URL(url);
+  if (protocol !== 'http:') return;
+  // if the name has no address, the later connection fails
+  const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
+  const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
+  const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
+  const other = listeners.find((uid) => !isExpected(uid, env));
+  if (other === undefined) return;
+  throw new CommandError(
+    `no token was sent to ${url}: the port belongs to user id ${other}, not to root, you, the user tapegate or the owner of DATA_DIR; if this is right, use https, or set DATA_DIR to the directory of the gateway`,
+  );
+}
+
+function isExpected(uid: number, { DATA_DIR }: Environment): boolean {
+  return uid === 0 || uid === process.getuid?.() || uid === ownerOf(DATA_DIR) || uid === findAccount('tapegate');
+}
+
+function ownerOf(dir: string | undefined): number | undefined {
+  return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
+}
+
+/** Returns the id of a user in /etc/passwd. Does not ask a directory service, which could take seconds. */
+function findAccount(name: string): number | undefined {
+  const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
+  return uid === undefined ? undefined : Number(uid);
+}
+
+/**
+ * Returns the ids of users who listen on a port at an address, or at all addresses. Empty if the system is not Linux.
+ */
+function readListeners(port: number, host: string): number[] {
+  const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
+  return lines.flatMap((line) => {
+    const [, local = '', , state, , , , uid] = line.trim().split(/\s+/);
+    const [address = '', ownPort = ''] = local.split(':');
+    if (state !== LISTEN || Number.parseInt(ownPort, 16) !== port) return [];
+    return accepts(readAddress(address), host) ? [Number(uid)] : [];
+  });
+}
+
+/** Loopback address that a connection uses if a server listens at all addresses. */
+const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
+
+/**
+ * Converts an address of /proc/net, which consists of words of four bytes. Assumes a little-endian processor, as is
+ * common.
+ */
+function readAddress(hex: string): string {
+  const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());
+  if (bytes.length === 4) return bytes.map((byte) => Number.parseInt(byte, 16)).join('.');
+  const groups = bytes.join('').match(/.{4}/g) ?? [];
+  const mapped = /^0{20}ffff(.{8})$/i.exec(bytes.join(''));
+  if (mapped) return (mapped[1]?.match(/../g) ?? []).map((byte) => Number.parseInt(byte, 16)).join('.');
+  return normalAddress(new URL(`http://[${groups.join(':')}]/`).hostname.slice(1, -1));
+}
+
+function tryRead(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}

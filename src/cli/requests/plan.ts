@@ -1,0 +1,119 @@
+/** `plan`: shows the current and planned work of the drives, or the position of a request in the queue. */
+import type { Command } from 'commander';
+import { formatBytes } from '../../core/text/bytes.js';
+import { plural } from '../../core/text/plural.js';
+import {
+  Plan,
+  type PlannedDriveFragment,
+  type PlannedVolumeFragment,
+  PositionInPlan,
+} from '../../generated/command-operations.js';
+import { ask } from '../connection/gateway-client.js';
+import { findSite } from '../connection/where.js';
+import { readId, toNumber } from '../terminal/arguments.js';
+import { type OutputOptions, printJson, printLine, printTable, printToStderr } from '../terminal/output.js';
+import { formatEnd, formatFromNow, formatSpan, secondsBetween } from '../terminal/times.js';
+import { requireRequest } from './request-files.js';
+
+export function register(program: Command): void {
+  program
+    .command('plan [id]')
+    .option('--limit <n>', 'show at most n volumes', toPageSize, 50)
+    .action((id, options) => {
+      const url = findSite();
+      return id === undefined ? showPlan(url, options) : showPosition(url, readId(id), options);
+    });
+}
+
+interface PlanOptions extends OutputOptions {
+  limit: number;
+}
+
+async function showPlan(url: string, options: PlanOptions): Promise<void> {
+  const { plan } = await ask(url, Plan, { first: options.limit });
+  const volumes = plan.queue.edges.map(({ node }) => node);
+  if (options.json) {
+    printJson({ ...plan, queue: volumes });
+    if (plan.queue.pageInfo.hasNextPage) printToStderr(`${plural(volumes.length, 'volume')} shown; --limit shows more`);
+    return;
+  }
+  printTable(
+    ['DRIVE', 'HOST', 'STATUS'],
+    plan.drives.map((drive) => [drive.name, drive.host, formatDrive(drive)]),
+  );
+  if (volumes.length > 0) {
+    printLine('');
+    printVolumes(plan.at, volumes);
+  }
+  const more = plan.queue.pageInfo.hasNextPage
+    ? ` (${plural(volumes.length, 'volume')} shown; --limit shows more)`
+    : '';
+  printLine(`${plural(plan.filesWaiting, 'file waits', 'files wait')}, ${formatBytes(plan.bytesWaiting)}${more}`);
+}
+
+const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
+
+function formatDrive(drive: PlannedDriveFragment): string {
+  if (!drive.isOpen) return 'suspended';
+  if (!drive.isClaimed) return 'no engine';
+  if (drive.volume === null) return 'idle';
+  const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
+  return `reading ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}`;
+}
+
+function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
+  const fromNow = (time: string | null) => time && formatSpan(secondsBetween(now, time));
+  printTable(
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'WHY'],
+    volumes.map((volume) => [
+      volume.place,
+      volume.volume,
+      volume.files,
+      formatBytes(volume.bytes),
+      formatUsers(volume.users.map(({ user }) => user)),
+      volume.drive,
+      fromNow(volume.start),
+      fromNow(volume.end),
+      [volume.end === null ? volume.reason : null, volume.problem].filter(Boolean).join('  '),
+    ]),
+  );
+}
+
+const MAX_NAMED = 3;
+
+function formatUsers(users: string[]): string {
+  const names = [...new Set(users)];
+  const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
+  return `${names.slice(0, MAX_NAMED).join(', ')}${more}`;
+}
+
+async function showPosition(url: string, id: number, options: PlanOptions): Promise<void> {
+  const { plan, request } = await ask(url, PositionInPlan, { id, first: options.limit });
+  const { state, waiting } = requireRequest(id, request);
+  const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
+  const isCut = waiting?.parts.pageInfo.hasNextPage;
+  const cut = `${plural(parts.length, 'volume')} shown; --limit shows more`;
+  if (options.json) {
+    printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
+    if (isCut) printToStderr(cut);
+    return;
+  }
+  if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: no file is waiting`);
+  const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
+  const end = formatEnd(plan.at, waiting.end, { why: waiting.endUnknown, nextTry });
+  printLine(
+    `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
+  );
+  printTable(
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
+    parts.map((part) => [
+      part.place,
+      part.volume,
+      part.files,
+      formatBytes(part.bytes),
+      part.nextTry && formatFromNow(secondsBetween(plan.at, part.nextTry)),
+      part.explanation,
+    ]),
+  );
+  if (isCut) printLine(cut);
+}

@@ -1,0 +1,20 @@
+/** Chooses the quota that a command charges if no option names a quota. */
+import { OwnCaller } from '../../generated/command-operations.js';
+import { ask } from '../connection/gateway-client.js';
+import { ownSettingsFile, readOwnSettings } from '../connection/own-settings.js';
+import { UsageError } from '../terminal/failure.js';
+import { environment } from '../terminal/io.js';
+
+/**
+ * Returns the quota of the option, or else of the user's settings, or else the default quota of the authenticated user.
+ * @param options the options that name a quota, for the message
+ * @throws UsageError if no quota is named and the caller has no default
+ */
+export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
+  const chosen = given ?? readOwnSettings(environment()).quota;
+  if (chosen !== undefined) return chosen;
+  const { caller } = await ask(url, OwnCaller);
+  if (caller.defaultQuota) return caller.defaultQuota;
+  if (caller.roles.includes('user') && caller.way !== 'open') return caller.name;
+  throw new UsageError(`give ${options}, or set "quota" in ${ownSettingsFile(environment())}`);
+}

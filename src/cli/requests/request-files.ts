@@ -1,0 +1,306 @@
+/** Reports the files of a request: paths on disk, missing files, failed files, and why files wait. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Command, Option } from 'commander';
+import { plural } from '../../core/text/plural.js';
+import { printable } from '../../core/text/printable.js';
+import {
+  type EndFragment,
+  FailedFiles,
+  FilesBelow,
+  FilesOnDisk,
+  MissingFiles,
+  RequestDirectories,
+  WaitingParts,
+} from '../../generated/command-operations.js';
+import { ask, askPages } from '../connection/gateway-client.js';
+import { CommandError, exitCodes } from '../terminal/failure.js';
+import { stdout } from '../terminal/io.js';
+import { printLine } from '../terminal/output.js';
+import { formatWholeTime } from '../terminal/times.js';
+
+/** Adds `--print-paths` and `--null` to a command that can print paths on disk. */
+export function addPathsOptions(command: Command): Command {
+  const help = "print only paths on disk, one per line, for xargs -d '\\n'";
+  return command.addOption(new Option('--print-paths', help).conflicts('json')).addOption(
+    new Option('-0, --null', 'print only paths on disk, each ended by NUL, for xargs -0').implies({
+      printPaths: true,
+    }),
+  );
+}
+
+export interface PathsOptions {
+  printPaths?: boolean;
+  null?: boolean;
+}
+
+/**
+ * Returns the path of a file on disk: the copy in the restore area, or the original file. Null if neither the copy nor
+ * the original file is on disk.
+ */
+export function pathOnDisk(file: {
+  path: string;
+  restoredPath: string | null;
+  isAtPrimaryPlace: boolean;
+}): string | null {
+  return file.isAtPrimaryPlace ? file.path : file.restoredPath;
+}
+
+/**
+ * Prints a path.
+ * @throws CommandError if the path contains a line break, unless NUL ends each path
+ */
+export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
+  if (!endsWithNul && /[\n\r]/.test(path)) {
+    throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use -0, and xargs -0`);
+  }
+  const text = stdout().isTTY ? printable(path) : path;
+  stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
+}
+
+/**
+ * Returns the request in an answer.
+ * @throws CommandError if the answer contains no request
+ */
+export function requireRequest<Request>(id: number, request: Request | null): Request {
+  if (request) return request;
+  throw new CommandError(`there is no request with id ${id}`);
+}
+
+/**
+ * Prints the paths on disk of a request's files.
+ * @returns why other files have no path, with the number of files for each reason
+ */
+export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
+  const lost = new Map<string, number>();
+  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
+  for await (const { edges } of pages) {
+    for (const { node } of edges) {
+      const path = pathOnDisk(node.file);
+      if (path !== null) {
+        printPath(path, options);
+        continue;
+      }
+      const { mountpoint, suspension } = node.file.disk ?? {};
+      const reason = suspension?.nextTry ? `on ${mountpoint}, which fails: ${suspension.reason}` : 'no longer on disk';
+      lost.set(reason, (lost.get(reason) ?? 0) + 1);
+    }
+  }
+  return lost;
+}
+
+/** @throws CommandError if files of a request are no longer on disk, or their disks cannot be read */
+export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>): void {
+  if (lost.size === 0) return;
+  const lines = [...lost].map(
+    ([reason, files]) => `${plural(files, 'file')} of request ${id} ${files === 1 ? 'is' : 'are'} ${reason}`,
+  );
+  throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
+}
+
+/** Returns the end of a line that counts the files on disk. */
+export function atPrimaryPlace(files: number): string {
+  return files === 0 ? '' : `, ${files} of them at their primary place`;
+}
+
+/** Returns whether a request has released its files, which may still be on disk. */
+export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+
+interface Directories {
+  restoredBelow: readonly string[];
+  copies: number;
+}
+
+/**
+ * Prints the directories that contain restored files. If some files were renamed, prints the command that lists them.
+ */
+export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+  if (restoredBelow.length === 0 && copies > 0) printLine(describeOtherPaths(id));
+}
+
+export const describeOtherPaths = (id: number) =>
+  `some files are not at their archive paths: "tapegate show ${id} --print-paths" lists the paths`;
+
+export async function printRequestDirectories(url: string, id: number): Promise<void> {
+  const { request } = await ask(url, RequestDirectories, { id });
+  if (!request) return;
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
+}
+
+/** Number of failed files that an error message names. `show` lists all failed files. */
+const NAMED_FAILED = 2;
+
+/** Returns the error for a request with failed files: the number of files, the first reasons, and the remedy. */
+export async function describePartial(
+  url: string,
+  { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
+): Promise<CommandError> {
+  const { request } = await ask(url, FailedFiles, { id, first: NAMED_FAILED });
+  const named = request?.files.edges.map(({ node }) => `${node.file.path}: ${node.error ?? 'failed'}`) ?? [];
+  const lines = [
+    `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
+    ...listPaths(named, named.length > 0 ? filesFailed : 0),
+    `"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them`,
+  ];
+  return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
+}
+
+const NAMED_MISSING = 20;
+
+const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
+
+/**
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
+ * an active request, says that missing files may still join the request. Files beyond the request's own limits do not
+ * count as missing.
+ */
+export async function findMissing(url: string, id: number): Promise<string[]> {
+  const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
+  const { state, retention, pattern, filesTotal, filesReleased, filesUnknown, filesRefused, unresolved } = request;
+  const pathsOf = (reason: string) =>
+    unresolved.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
+  const lines: string[] = [];
+  const isEmpty = pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0;
+  if (isEmpty) lines.push(describeNoMatch(pattern));
+  if (filesUnknown > 0) {
+    const paths = pathsOf('UNKNOWN');
+    const directories = await findDirectories(url, paths);
+    const heading = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
+    lines.push(...describeUnknown(heading, { paths, count: filesUnknown, directories }));
+  }
+  if (filesRefused > 0) {
+    lines.push(`${filesRefused} of its files did not fit into the quota:`);
+    lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
+  }
+  if (lines.length > 0 && LIVE.includes(state)) {
+    const joins = [isEmpty || filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
+    const later = `files that ${joins.join(' or ')} later are added and charged to its quota`;
+    lines.push(
+      `request ${id} is active until ${formatWholeTime(retention)}: ${later}; "tapegate cancel ${id}" ends it`,
+    );
+  }
+  return lines;
+}
+
+/** Maximum number of paths and files that `findDirectories` checks. */
+const CHECKED = { paths: 5, files: 20 };
+
+/** Returns all paths, among the first unknown ones, that are directories of known files. Ignores errors. */
+export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
+  const directories = new Set<string>();
+  for (const path of paths.slice(0, CHECKED.paths)) {
+    const match = `${path}/`;
+    try {
+      const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
+      if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error; // with the slash added, a path may be too long for a search
+    }
+  }
+  return directories;
+}
+
+export class IncompleteError extends CommandError {
+  constructor(id: number, missing: readonly string[]) {
+    super(
+      `request ${id} has finished without all of its files:\n${missing.map(printable).join('\n')}`,
+      exitCodes.incomplete,
+    );
+  }
+}
+
+/** Returns the message if a pattern, or the text given to `ls`, matches no file. */
+export function describeNoMatch(text: string, hasStages = false): string {
+  const where = hasStages ? 'at these stages' : 'in the catalogue';
+  return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
+}
+
+interface UnknownPaths {
+  paths: readonly string[];
+  count: number;
+  directories: ReadonlySet<string>;
+}
+
+/** Returns a heading, followed by the unknown paths. */
+export function describeUnknown(heading: string, { paths, count, directories }: UnknownPaths): string[] {
+  const named = paths.map((path) =>
+    directories.has(path) ? `${path} (a directory: use --pattern ${JSON.stringify(`${path}/`)} for its files)` : path,
+  );
+  return [`${heading}${hintFor(paths)}:`, ...listPaths(named, count)];
+}
+
+function hintFor(texts: readonly string[]): string {
+  const wildcards = texts.some((text) => /[*?[\]]/.test(text)) ? '; * ? [ ] are literal' : '';
+  return ` (case-sensitive${wildcards})`;
+}
+
+function listPaths(paths: readonly string[], count: number): string[] {
+  const more = count > paths.length ? [`  and ${count - paths.length} more`] : [];
+  return [...paths.map((path) => `  ${path}`), ...more];
+}
+
+/** The plan's information about a waiting request. */
+export interface WaitingView {
+  /** Time of the plan, by the server's clock. */
+  at: string;
+  isReading: boolean;
+  end: EndFragment | null;
+  reason: string | undefined;
+}
+
+/** Reasons that disappear while the drives work. */
+const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
+
+/** Pause between two readings of the plan, because each reading scans the whole queue. */
+const PAUSE_MS = 5000;
+
+/**
+ * Reads the plan for a request every few seconds until the signal aborts, and reports the result. A failed attempt
+ * reports undefined.
+ */
+export async function followWaiting(
+  url: string,
+  id: number,
+  { signal, report }: { signal: AbortSignal; report: (view: WaitingView | undefined) => void },
+): Promise<void> {
+  while (!signal.aborted) {
+    const view = await readWaiting(url, id).catch((error: unknown) => {
+      if (error instanceof CommandError) return undefined;
+      throw error;
+    });
+    if (!signal.aborted) report(view);
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
+  }
+}
+
+async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
+  const waiting = await readParts(url, id);
+  if (!waiting) return undefined;
+  const { at, end, parts } = waiting;
+  const shown = parts.find(({ reason }) => !PASSING_REASONS.includes(reason)) ?? parts[0];
+  const volume = shown?.volume ? `${shown.volume}: ` : '';
+  const isReading = parts.some(({ reason }) => reason === 'READING');
+  return { at, isReading, end, reason: shown && `${volume}${shown.explanation}` };
+}
+
+async function readParts(url: string, id: number) {
+  const { request } = await ask(url, WaitingParts, { id });
+  const waiting = request?.waiting;
+  return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
+}
+
+/** Reasons that affect the whole queue and not only one file. */
+const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
+
+/**
+ * Returns why files of a request wait before their first attempt. Each reason occurs once, with the number of files.
+ */
+export async function readReasons(url: string, id: number): Promise<string[]> {
+  const files = new Map<string, number>();
+  for (const part of (await readParts(url, id))?.parts ?? []) {
+    if (QUEUE_REASONS.includes(part.reason))
+      files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+  }
+  return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
+}

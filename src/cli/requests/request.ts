@@ -1,0 +1,199 @@
+/** `request`: creates a request, or estimates it with `--dry-run`. */
+import type { Command } from 'commander';
+import { describeFullQuota } from '../../core/errors.js';
+import { formatBytes } from '../../core/text/bytes.js';
+import { plural } from '../../core/text/plural.js';
+import {
+  CreateRequest,
+  type CreateRequestInput,
+  type EstimatedFragment,
+  EstimateRequest,
+} from '../../generated/command-operations.js';
+import { ask, askChange, askNow, unwrapResult } from '../connection/gateway-client.js';
+import { findSite } from '../connection/where.js';
+import { fileOption, readPaths, readRetention, toNumber, toSize } from '../terminal/arguments.js';
+import { CommandError, exitCodes, UsageError } from '../terminal/failure.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from '../terminal/output.js';
+import { formatEnd, formatWholeTime } from '../terminal/times.js';
+import { chooseQuota } from './quota-choice.js';
+import {
+  addPathsOptions,
+  atPrimaryPlace,
+  describeNoMatch,
+  describeUnknown,
+  findDirectories,
+  findMissing,
+  IncompleteError,
+  type PathsOptions,
+  printDirectories,
+} from './request-files.js';
+import { watchRequest } from './watch.js';
+
+export function register(program: Command): void {
+  addPathsOptions(program.command('request'))
+    .option(
+      '--quota <user>',
+      'charge the quota of this user (default: from config.json, else your own, else your oldest membership)',
+    )
+    .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
+    .option(...fileOption)
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for 3d or 12h (default: 5d)')
+    .option('--label <text>', 'name the request (default: the pattern, or the first path)')
+    .option('--max-files <n>', 'limit the number of files, including files added later', toNumber('--max-files'))
+    .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', toSize('--max-bytes'))
+    .option('--notify-first <address>', 'send email when the first file is on disk')
+    .option(
+      '--notify-last <address>',
+      'send email when the request has finished (default: to the address of the quota)',
+    )
+    .option('--no-mail', 'send no email to the address of the quota')
+    .option('--watch', 'show the progress until the request has finished')
+    .option('--dry-run', 'print an estimate and request nothing')
+    .action((options) => requestFiles(findSite(), options));
+}
+
+interface RequestOptions extends OutputOptions, PathsOptions {
+  quota?: string;
+  pattern?: string;
+  file?: string[];
+  retention?: string;
+  label?: string;
+  maxFiles?: number;
+  maxBytes?: bigint;
+  notifyFirst?: string;
+  notifyLast?: string;
+  mail: boolean;
+  watch?: boolean;
+  dryRun?: boolean;
+}
+
+async function requestFiles(url: string, options: RequestOptions): Promise<void> {
+  const input = await readInput(url, options);
+  if (options.dryRun) return await estimateRequest(url, input, options);
+  const { id, mayLackFiles, isFinished } = await createRequest(url, input, options);
+  if (options.watch || options.printPaths) return await watchRequest(url, id, { ...options, isNew: true });
+  const missing = mayLackFiles ? await findMissing(url, id) : [];
+  if (missing.length > 0 && isFinished) throw new IncompleteError(id, missing);
+  for (const line of missing) printToStderr(line);
+}
+
+async function readInput(url: string, options: RequestOptions): Promise<CreateRequestInput> {
+  if ((options.pattern === undefined) === (options.file === undefined)) {
+    throw new UsageError('give either --pattern or --file');
+  }
+  if (options.pattern === '') throw new UsageError('--pattern must not be empty');
+  const files = options.file && (await readPaths(options.file));
+  const directory = files?.find((path) => path.endsWith('/'));
+  if (directory !== undefined) {
+    throw new UsageError(
+      `--file takes paths of files: use --pattern ${JSON.stringify(directory)} for all files below a directory`,
+    );
+  }
+  const { retention } = options;
+  return {
+    quota: await chooseQuota(url, options.quota),
+    pattern: options.pattern,
+    retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
+    files,
+    label: options.label,
+    maxFiles: options.maxFiles,
+    maxBytes: options.maxBytes,
+    notifyOnFirstFile: options.notifyFirst,
+    // the empty text selects the address of the quota
+    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined),
+  };
+}
+
+/** A new request: id, whether files may be missing, and whether the request has finished. */
+interface CreatedRequest {
+  id: number;
+  mayLackFiles: boolean;
+  isFinished: boolean;
+}
+
+async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<CreatedRequest> {
+  const request = await askChange(url, CreateRequest, { input });
+  if (options.json) printJson(request);
+  else {
+    const unknown =
+      request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
+    const print = options.printPaths ? printToStderr : printLine;
+    print(
+      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${formatWholeTime(request.retention)}`,
+    );
+  }
+  if (!options.json && !options.watch && !options.printPaths) {
+    const copies = request.state === 'COMPLETED' ? request.filesTotal - request.filesAtPrimaryPlace : 0;
+    printDirectories(request.requestId, { restoredBelow: request.restoredBelow, copies });
+  }
+  return {
+    id: request.requestId,
+    mayLackFiles: request.filesUnknown > 0 || request.filesTotal === 0,
+    isFinished: request.state === 'COMPLETED' || request.state === 'PARTIAL',
+  };
+}
+
+/**
+ * Prints the estimate of a request.
+ * @throws CommandError if the quota is too small, or the catalogue does not contain all files
+ */
+async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
+  const { plan, result } = await ask(url, EstimateRequest, { input });
+  const estimate = unwrapResult(result);
+  if (options.json) printJson(estimate);
+  else {
+    const directories = await findDirectories(url, estimate.unknownPaths);
+    for (const line of formatEstimate(plan.at, estimate, directories)) printLine(line);
+    printLine('nothing was requested');
+  }
+  if (!estimate.isEnough) {
+    const { user, quotaSize: size, quotaUsed: used, bytes: requested } = estimate;
+    throw new CommandError(describeFullQuota({ user, size, used, requested }));
+  }
+  if (estimate.filesUnknown > 0 || estimate.files === 0) {
+    const unknown = `${plural(estimate.filesUnknown, 'path is', 'paths are')} not in the catalogue`;
+    const missing = input.pattern ? describeNoMatch(input.pattern) : unknown;
+    throw new CommandError(missing, exitCodes.incomplete);
+  }
+}
+
+function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, directories: ReadonlySet<string>): string[] {
+  const unknown = { paths: unknownPaths, count: filesUnknown, directories };
+  const [first = '', ...named] = describeUnknown(`${plural(filesUnknown, 'path')} not in the catalogue`, unknown);
+  return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
+}
+
+function formatEstimate(now: string, estimate: EstimatedFragment, directories: ReadonlySet<string>): string[] {
+  const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
+  const lines = [
+    `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
+    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mounts, 'mount')}`,
+  ];
+  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are already requested`);
+  if (estimate.filesAlsoRequested > 0)
+    lines.push(
+      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: already charged to the quota by other requests`,
+    );
+  if (estimate.volumesSuspended > 0)
+    lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
+  if (estimate.filesWithoutPlace > 0)
+    lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue contains no position on a volume`);
+  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));
+  if (!estimate.hasRoom) lines.push('no room     files wait until the restore disks have enough free space');
+  lines.push(
+    `quota       ${user}: ${formatBytes(quotaUsed)} used, ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)} with this request`,
+  );
+  lines.push(...formatPrices(estimate), `time        ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
+  return lines;
+}
+
+/** Returns the price at each library, and the total if there are several libraries. */
+function formatPrices({ prices, price }: EstimatedFragment): string[] {
+  const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
+    const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
+    return `${amount} ${currency} at ${library} for ${size}${note && `: ${note}`}`;
+  });
+  if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} in total` : 'in several currencies');
+  return lines.map((line, n) => `${n === 0 ? 'cost' : '    '}        ${line}`);
+}

@@ -1,0 +1,163 @@
+/** `show`: shows a request, and the state of each of its files that is not on disk. */
+import type { Command } from 'commander';
+import { formatBytes } from '../../core/text/bytes.js';
+import { plural } from '../../core/text/plural.js';
+import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
+import {
+  FirstPaths,
+  type ShownRequestFileFragment,
+  type ShownRequestFragment,
+  ShowRequest,
+  ShowRequestFiles,
+} from '../../generated/command-operations.js';
+import { ask, askPages } from '../connection/gateway-client.js';
+import { findSite } from '../connection/where.js';
+import { formatSuspension } from '../suspensions.js';
+import { limitHelp, readId, readLimit } from '../terminal/arguments.js';
+import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from '../terminal/output.js';
+import { formatTime } from '../terminal/times.js';
+import {
+  addPathsOptions,
+  atPrimaryPlace,
+  describeOtherPaths,
+  findMissing,
+  isReleased,
+  type PathsOptions,
+  printPaths,
+  readReasons,
+  requireAllOnDisk,
+  requireRequest,
+} from './request-files.js';
+
+export function register(program: Command): void {
+  addPathsOptions(program.command('show <id>'))
+    .option('--limit <n>', limitHelp('show at most n files', '--json or --print-paths'))
+    .action((id, options) => {
+      const show = options.printPaths ? showPaths : showRequest;
+      return show(findSite(), readId(id), options);
+    });
+}
+
+async function showPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+  requireAllOnDisk(id, await printPaths(url, id, options));
+}
+
+interface ShowOptions extends OutputOptions, PathsOptions {
+  limit?: string;
+}
+
+async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
+  const limit = readLimit(options);
+  const request = requireRequest(id, (await ask(url, ShowRequest, { id })).request);
+  if (options.json) printJson(request);
+  else printRequest(request, { reasons: await readReasons(url, id), selection: await describeSelection(url, request) });
+  const { files, isWhole } = await readRequestFiles(url, id, limit);
+  const cut = `the first ${files.length === 1 ? 'file that is' : `${files.length} files that are`} not on disk; --limit shows more`;
+  if (options.json) {
+    files.forEach(printJson);
+    if (!isWhole) printNote(cut, options);
+    return;
+  }
+  if (files.length > 0) {
+    printLine('');
+    printRequestFiles(files);
+  }
+  if (!isWhole) printLine(cut);
+  const missing = await findMissing(url, id);
+  if (missing.length > 0) printLine('');
+  for (const line of missing) printLine(line);
+}
+
+/**
+ * Returns the requested pattern or paths, unless the label already contains them. By default, the label is the pattern
+ * or the first path.
+ */
+async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
+  const { requestId: id, pattern, label } = request;
+  if (pattern === label) return undefined;
+  if (pattern !== '') return `all files whose path contains ${JSON.stringify(pattern)}`;
+  const { request: first } = await ask(url, FirstPaths, { id });
+  const path = first?.files.edges[0]?.node.file.path ?? first?.unresolved.edges[0]?.node.path;
+  const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
+  const more = filesTotal + filesReleased + filesUnknown + filesRefused + filesOverLimit - 1;
+  if (path === undefined || (path === label && more === 0)) return undefined;
+  return more > 0 ? `${path} and ${plural(more, 'other path')}` : path;
+}
+
+function printRequest(
+  request: ShownRequestFragment,
+  { reasons, selection }: { reasons: readonly string[]; selection: string | undefined },
+): void {
+  const { suspension, user } = request.quota;
+  const missing = formatMissing(request);
+  const facts: [string, string][] = [
+    [`REQUEST ${request.requestId}`, request.state],
+    ['LABEL', request.label],
+    ...(selection === undefined ? [] : [['FILES', selection] satisfies [string, string]]),
+    ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
+    ['PRIORITY', String(request.priority)],
+    ['CREATED', formatTime(request.requestDate)],
+    ['UNTIL', formatTime(request.retention)],
+    [
+      isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
+      `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
+    ],
+    ...(isReleased(request)
+      ? []
+      : request.restoredBelow.map((mountpoint): [string, string] => ['DIRECTORY', mountpoint])),
+    ...(hasOtherPaths(request) ? [['PATHS', describeOtherPaths(request.requestId)] satisfies [string, string]] : []),
+    ...reasons.map((reason): [string, string] => ['WAITING', reason]),
+    ['FAILED', `${plural(request.filesFailed, 'file')}`],
+    ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
+    ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
+  ];
+  printFacts(facts);
+}
+
+/** Returns whether an active request has copies that are not at their archive paths. */
+function hasOtherPaths(request: ShownRequestFragment): boolean {
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+}
+
+async function readRequestFiles(url: string, id: number, limit: number) {
+  const pages = askPages(url, ShowRequestFiles, { id }, ({ request }) => requireRequest(id, request).files, { limit });
+  const files: ShownRequestFileFragment[] = [];
+  let isWhole = false;
+  for await (const { edges, pageInfo } of pages) {
+    files.push(...edges.map(({ node }) => node));
+    isWhole = !pageInfo.hasNextPage;
+  }
+  return { files, isWhole };
+}
+
+function printRequestFiles(files: ShownRequestFileFragment[]): void {
+  printTable(
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    files.map((requestFile) => [
+      requestFile.file.path,
+      requestFile.recallState === 'RUNNING' ? 'RUNNING' : requestFile.state,
+      formatTries(requestFile),
+      requestFile.nextTry === null ? '' : formatTime(requestFile.nextTry),
+      formatReasons(requestFile),
+    ]),
+  );
+}
+
+/**
+ * Returns the number of attempts. A failed file has no counter, but its reason ends with the number if there were
+ * several attempts.
+ */
+function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
+  return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
+}
+
+/** Returns the reasons why a file is not on disk, the most important one first. */
+function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
+  const reasons: string[] = [];
+  if (state === 'WAITING' && volume?.suspension) {
+    reasons.push(`volume ${volume.name} is ${formatSuspension(volume.suspension)}`);
+  }
+  if (lastError !== null) reasons.push(`${lastErrorClass}: ${lastError}`);
+  return reasons.join('; ');
+}

@@ -1,0 +1,220 @@
+/** `watch`: shows the progress of a request until it finishes, as a bar with files, bytes, rate and time left. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Command } from 'commander';
+import { formatBytes } from '../../core/text/bytes.js';
+import { plural } from '../../core/text/plural.js';
+import { printable } from '../../core/text/printable.js';
+import {
+  type EndFragment,
+  RequestProgress,
+  type RequestProgressSubscription,
+} from '../../generated/command-operations.js';
+import { follow } from '../connection/gateway-client.js';
+import { findSite } from '../connection/where.js';
+import { readId } from '../terminal/arguments.js';
+import { CommandError, ConnectionError, exitCodes, InterruptedError } from '../terminal/failure.js';
+import { onInterrupt, stderr } from '../terminal/io.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from '../terminal/output.js';
+import { formatBar, ProgressLine } from '../terminal/progress-line.js';
+import { formatEnd, formatSpan, secondsBetween } from '../terminal/times.js';
+import {
+  addPathsOptions,
+  describePartial,
+  findMissing,
+  followWaiting,
+  IncompleteError,
+  isReleased,
+  type PathsOptions,
+  printPaths,
+  printRequestDirectories,
+  requireAllOnDisk,
+  type WaitingView,
+} from './request-files.js';
+
+export function register(program: Command): void {
+  addPathsOptions(program.command('watch <id>')).action((id, options) => watchRequest(findSite(), readId(id), options));
+}
+
+type Progress = RequestProgressSubscription['requestProgress'];
+
+const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+/** Interval of progress lines if standard error is not a terminal. */
+const LOG_MS = 2000;
+
+/** Number of attempts to reconnect to a server that does not answer. */
+const RETRIES = 60;
+const RETRY_MS = 1000;
+
+interface WatchOptions extends OutputOptions, PathsOptions {
+  /**
+   * Whether this command has created the request. A request that this command created exists, even if no progress has
+   * been received.
+   */
+  isNew?: boolean;
+}
+
+/**
+ * Shows the progress of a request until it finishes, and then prints the directories of its files.
+ * @throws CommandError with exit code 3 if the request ended without all its files
+ */
+export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
+  const isJson = options.json === true;
+  let last: Progress | undefined;
+  const interrupt = new AbortController();
+  const endInterrupt = onInterrupt(() => interrupt.abort());
+  const ended = new AbortController();
+  let view: View | undefined;
+  const line = isJson ? undefined : new ProgressLine(() => view?.text, LOG_MS);
+  const showWaiting = (waiting: WaitingView | undefined) => {
+    if (!view || !last || FINISHED.includes(last.state)) return;
+    view.waiting = waiting;
+    if (waiting?.end) printEnd(line, view, waiting.at, waiting.end);
+    draw(line, view, last);
+  };
+  const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
+  waiting?.catch(() => {}); // the error is thrown when `waiting` is awaited below
+  try {
+    for await (const progress of followRequest(url, id, interrupt.signal)) {
+      view ??= { first: progress };
+      // the state changed, so the reason for waiting is outdated
+      if (progress.state !== last?.state) view.waiting = undefined;
+      last = progress;
+      if (isJson) printJson(progress);
+      else if (view.text || !isReleased(last)) draw(line, view, last);
+    }
+  } finally {
+    ended.abort();
+    line?.end(true);
+    endInterrupt();
+  }
+  if (interrupt.signal.aborted) {
+    if (last || options.isNew) {
+      printToStderr(`request ${id} continues: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
+    }
+    throw new InterruptedError();
+  }
+  await waiting;
+  if (!last) return;
+  let lost = new Map<string, number>();
+  if (options.printPaths) {
+    printToStderr(formatOutcome(last));
+    lost = await printPaths(url, id, options);
+  } else if (!isJson) {
+    printLine(formatOutcome(last));
+    if (last.filesOnDisk > 0 && !isReleased(last)) await printRequestDirectories(url, id);
+  }
+  if (last.state === 'PARTIAL') throw await describePartial(url, last);
+  if (last.state !== 'COMPLETED')
+    throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
+  const missing = await findMissing(url, id);
+  if (missing.length > 0) throw new IncompleteError(id, missing);
+  requireAllOnDisk(id, lost);
+}
+
+interface View {
+  /** Progress at the start of the interval over which the rate is measured. */
+  first: Progress;
+  text?: string;
+  /** Reason why the request waits, shown above the bar. */
+  reason?: string | undefined;
+  waiting?: WaitingView | undefined;
+  /** Range of the planned end that was printed last. */
+  printedEnd?: EndFragment;
+}
+
+/** Minimum time until the planned end for which the end is printed. */
+const MIN_END_SECONDS = 60;
+
+/**
+ * Prints the range of the planned end above the bar. Prints a new range when the planned end leaves the last range.
+ * @param now the server's time, because this host's clock may be wrong
+ */
+function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
+  if (secondsBetween(now, end.planned) < MIN_END_SECONDS) return;
+  const { printedEnd: last } = view;
+  if (last && secondsBetween(last.earliest, end.planned) >= 0 && secondsBetween(end.planned, last.latest) >= 0) return;
+  view.printedEnd = end;
+  const text = formatEnd(now, end);
+  line?.printAbove(last ? `new estimate: ${text}` : text);
+}
+
+/**
+ * Yields progress until the request has finished or the signal aborts. Reconnects to a server that has answered once.
+ */
+async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
+  let last: Progress | undefined;
+  for (let failures = 0; ; ) {
+    let lost: ConnectionError | undefined;
+    try {
+      for await (const { requestProgress } of follow(url, RequestProgress, { id }, signal)) {
+        last = requestProgress;
+        failures = 0;
+        yield last;
+      }
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      lost = error;
+    }
+    if (signal.aborted || (last && FINISHED.includes(last.state))) return;
+    if (!last || ++failures > RETRIES)
+      throw lost ?? new CommandError(`request ${id}: the server closed the subscription`);
+    await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
+  }
+}
+
+function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
+  const { first } = view;
+  view.reason = undefined;
+  const seconds = secondsBetween(first.at, now.at);
+  const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
+  const left = now.eta === null ? undefined : secondsBetween(now.at, now.eta);
+  const isDone = now.filesOnDisk + now.filesFailed === now.filesTotal;
+  const facts = [
+    `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,
+    `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
+    `${formatBytes(Math.round(rate))}/s`,
+    isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now, left),
+  ];
+  const isWhole = now.bytesTotal === 0n && isDone && !isReleased(now);
+  const part = isWhole ? 1 : Number(now.bytesOnDisk) / Math.max(Number(now.bytesTotal), 1);
+  const isFirst = view.text === undefined;
+  view.text = [...(view.reason === undefined ? [] : [printable(view.reason)]), formatBar(part, facts.join('  '))].join(
+    '\n',
+  );
+  if (isFirst) line?.draw();
+}
+
+const describeFailed = ({ filesFailed }: Progress): string => (filesFailed > 0 ? `, ${filesFailed} failed` : '');
+
+const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? 'ended' : 'done');
+
+const MAX_REASON = 80;
+
+/**
+ * Returns the remaining time at the rate so far. If nothing is being read, or the plan has no end, returns the reason
+ * for waiting. In a terminal, the reason is shown above the bar, because the end of the bar's line may be cut off.
+ */
+function describeLeft(view: View, now: Progress, left: number | undefined): string {
+  const { waiting } = view;
+  const isStopped = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
+  if (waiting?.reason === undefined || !(isStopped || !waiting.end)) {
+    return left === undefined ? now.state.toLowerCase() : `${formatSpan(Math.max(left, 1))} left`;
+  }
+  const state = waiting.isReading ? 'reading' : 'waiting';
+  if (stderr().isTTY) {
+    view.reason = `${state}; ${waiting.reason}`;
+    return state;
+  }
+  const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
+  return `${state}; ${reason}`;
+}
+
+function formatOutcome(last: Progress): string {
+  const [id, state] = [last.requestId, last.state.toLowerCase()];
+  if (isReleased(last)) {
+    const onDisk = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')}, ${formatBytes(last.bytesOnDisk)}`;
+    return `request ${id} is ${state}: ${onDisk}, were on disk and have been released`;
+  }
+  return `request ${id} is ${state}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${describeFailed(last)}`;
+}

@@ -1,0 +1,70 @@
+/** Reads long lists with COPY, one buffer ahead of the reader. */
+import pg from 'pg';
+import { to as copyTo } from 'pg-copy-streams';
+import { UnavailableError } from '../../core/errors.js';
+import { toUnavailable } from '../line.js';
+import type { Sql } from '../sql.js';
+
+const READ_AHEAD_BYTES = 256 * 1024;
+
+/** Time limit for the wait for the next bytes from the database. */
+const PATIENCE_MS = 300_000;
+
+/**
+ * Runs a statement with one text column, which must not be null or contain control characters (JSON is suitable). Each
+ * row ends with a line feed. The client must not pipeline. The client is unusable afterwards unless all rows were read.
+ * @param patienceMs limits each wait for the database; the reader may take any time
+ */
+export async function* copyRows(
+  client: pg.ClientBase,
+  statement: Sql,
+  patienceMs = PATIENCE_MS,
+): AsyncGenerator<Buffer> {
+  // quote and delimiter are characters that JSON cannot contain, so that COPY quotes and escapes nothing
+  const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
+  const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
+  copy.on('error', () => {}); // also if the connection ends after the reader has left
+  let timer: NodeJS.Timeout | undefined;
+  const wait = () => {
+    timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);
+  };
+  try {
+    wait();
+    for await (const chunk of copy) {
+      clearTimeout(timer);
+      yield chunk;
+      wait();
+    }
+  } catch (error) {
+    throw toUnavailable(error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function tooBusy(): UnavailableError {
+  return new UnavailableError('busy', 'the database is too busy');
+}
+
+/** Returns the text of a statement with the values inlined, because COPY takes no parameters. */
+export function inline({ strings, values }: Sql): string {
+  return strings.reduce((text, part, n) => text + literalOf(values[n - 1]) + part);
+}
+
+function literalOf(value: unknown): string {
+  if (value === null || value === undefined) return 'NULL';
+  const text = Array.isArray(value) ? arrayText(value) : plainText(value);
+  if (text.includes('\0')) throw new TypeError('a statement cannot contain a zero byte');
+  return pg.escapeLiteral(text);
+}
+
+const arrayText = (values: readonly unknown[]): string => `{${values.map(elementText).join(',')}}`;
+
+function elementText(value: unknown): string {
+  return value === null || value === undefined ? 'NULL' : `"${plainText(value).replace(/["\\]/g, '\\$&')}"`;
+}
+
+function plainText(value: unknown): string {
+  if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) return String(value);
+  throw new TypeError(`a value of a list must be text, a number or a boolean, not ${typeof value}`);
+}

@@ -1,0 +1,196 @@
+/**
+ * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
+ * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
+ * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Each reader
+ * holds a snapshot, so that a few slow readers could otherwise block all long lists. Transactions that write also use
+ * slots, but never lose a slot, because a wait for a lock may be long.
+ */
+import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
+
+export interface LongRead {
+  pace: ReaderPace;
+  /** Aborts with the reason when the limiter takes the slot away. */
+  signal: AbortSignal;
+  leave(): void;
+}
+
+interface Reader {
+  /** Rate-limit key of the caller; undefined for Tapegate itself, which has no limit. */
+  share: string | undefined;
+  pace: ReaderPace;
+  lost: AbortController;
+}
+
+interface Waiting {
+  reader: Reader;
+  take(): void;
+}
+
+interface Options {
+  slots: number;
+  waitMs: number;
+  least: LeastPace;
+  /** Name of the limited work in error messages. */
+  what: string;
+}
+
+/** Interval of checks for slow readers while another reader waits for a slot. */
+const LOOK_MS = 500;
+
+export class LongReads {
+  readonly slots: number;
+  private readonly options: Options;
+  private readonly waiting = new Set<Waiting>();
+  private readonly readers = new Set<Reader>();
+  private look: NodeJS.Timeout | undefined;
+
+  constructor(options: Options) {
+    this.slots = options.slots;
+    this.options = options;
+  }
+
+  /**
+   * Waits for a slot, in the order of arrival. Readers of other callers may overtake a caller that is at its limit.
+   * @param share the caller's rate-limit key; undefined for Tapegate itself
+   * @param wanted aborts when no client waits for the work any more
+   * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
+   * @throws OverShareError if no slot becomes free in time, and the caller already has slots
+   */
+  async enter(share?: string, wanted?: AbortSignal): Promise<LongRead> {
+    checkWanted(wanted);
+    const reader = { share, pace: new ReaderPace(this.options.least), lost: new AbortController() };
+    if (this.hasSlot(share)) this.readers.add(reader);
+    else await this.queue(reader, wanted);
+    const leave = () => {
+      if (this.readers.delete(reader)) this.admit();
+    };
+    return { pace: reader.pace, signal: reader.lost.signal, leave };
+  }
+
+  private hasSlot(share: string | undefined): boolean {
+    const left = this.slots - this.readers.size;
+    return left > 0 && this.countOf(share) < left;
+  }
+
+  private countOf(share: string | undefined): number {
+    if (share === undefined) return 0;
+    return [...this.readers].filter((reader) => reader.share === share).length;
+  }
+
+  /** Gives free slots to waiting readers at once, so that no new reader takes a free slot first. */
+  private admit(): void {
+    for (const { reader, take } of [...this.waiting]) {
+      if (this.hasSlot(reader.share)) take();
+    }
+  }
+
+  private queue(reader: Reader, wanted: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const giveUp = () => {
+        leave();
+        reject(unwanted());
+      };
+      wanted?.addEventListener('abort', giveUp);
+      const leave = () => {
+        wanted?.removeEventListener('abort', giveUp);
+        clearTimeout(timer);
+        this.waiting.delete(waiting);
+        if (this.waiting.size === 0) clearInterval(this.look);
+      };
+      const take = () => {
+        leave();
+        this.readers.add(reader);
+        resolve();
+      };
+      const waiting = { reader, take };
+      const timer = setTimeout(() => {
+        leave();
+        reject(this.refusal(reader));
+      }, this.options.waitMs);
+      if (this.waiting.size === 0) this.look = setInterval(() => this.dropSlow(), LOOK_MS);
+      this.waiting.add(waiting);
+      this.dropSlow();
+    });
+  }
+
+  private refusal({ share }: Reader): UnavailableError {
+    const { what } = this.options;
+    const own = this.countOf(share);
+    if (own === 0) return new UnavailableError('busy', `too many concurrent ${what}`);
+    return new OverShareError(`you already have ${own} ${what} in progress`);
+  }
+
+  /**
+   * Takes the slot of one slow reader for each waiting reader, starting with the callers that have the most slots. A
+   * caller that already has slots replaces only its own readers, or readers of callers that have more slots.
+   */
+  private dropSlow(): void {
+    const all = [...this.readers];
+    let leaving = all.filter(({ lost }) => lost.signal.aborted).length;
+    for (const { reader } of this.waiting) {
+      if (leaving-- > 0) continue;
+      const own = this.countOf(reader.share);
+      const [slowest] = all
+        .filter(({ pace, lost }) => pace.isSlow && !lost.signal.aborted)
+        .map((slow) => ({ ...slow, count: slow.share === reader.share ? own : this.countOf(slow.share) }))
+        .filter(({ share, count }) => own === 0 || share === reader.share || count > own)
+        .sort((a, b) => b.count - a.count);
+      slowest?.lost.abort(this.tooSlow());
+    }
+  }
+
+  private tooSlow(): UnavailableError {
+    const { least } = this.options;
+    const pace = `less than ${least.bytesPerSecond} bytes a second for ${least.windowMs / 1000} s`;
+    return new UnavailableError('busy', `the client read ${pace} while others waited`);
+  }
+}
+
+export interface LeastPace {
+  /** Period over which the rate is measured. */
+  windowMs: number;
+  bytesPerSecond: number;
+}
+
+/**
+ * Measures how fast a reader reads, as a credit in milliseconds. Time spent waiting for the reader reduces the credit.
+ * Bytes that the reader takes restore the credit, up to one window. So a reader without credit was too slow for about a
+ * window.
+ */
+class ReaderPace {
+  private readonly least: LeastPace;
+  private creditMs: number;
+  /** When the reader got the current page; undefined while the reader waits for a page. */
+  private since: number | undefined;
+
+  constructor(least: LeastPace) {
+    this.least = least;
+    this.creditMs = least.windowMs;
+  }
+
+  /** Records that the reader has received a page. */
+  begin(): void {
+    this.since = performance.now();
+  }
+
+  /** Records that the reader has taken the page and wants the next page. */
+  end(): void {
+    this.creditMs = this.leftMs;
+    this.since = undefined;
+  }
+
+  took(bytes: number): void {
+    const { windowMs, bytesPerSecond } = this.least;
+    const restored = Math.max(this.leftMs, -windowMs) + (bytes / bytesPerSecond) * 1000;
+    this.creditMs = Math.min(restored, windowMs);
+    if (this.since !== undefined) this.since = performance.now();
+  }
+
+  get isSlow(): boolean {
+    return this.leftMs <= 0;
+  }
+
+  private get leftMs(): number {
+    return this.since === undefined ? this.creditMs : this.creditMs - (performance.now() - this.since);
+  }
+}

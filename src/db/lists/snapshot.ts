@@ -1,0 +1,202 @@
+/**
+ * Reads lists from one snapshot, page by page: memory contains one page, however long the list is. A list is read at
+ * its reader's pace and occupies a connection until the end, which may take hours. So long lists have a connection pool
+ * of their own. A short list that is found quickly is read completely before the reader gets the first row.
+ */
+import type pg from 'pg';
+import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
+import { PARALLEL, queryWithin, SERIAL } from '../pipeline.js';
+import type { Database } from '../pools.js';
+import { raw, type Sql, sql } from '../sql.js';
+import { copyRows } from './copy.js';
+import type { LongRead } from './long-reads.js';
+
+/** Number of rows in a page. A list with at most this many rows counts as short and is read at once. */
+export const PAGE = 2000;
+const FETCH = raw(`FETCH ${PAGE} FROM list`);
+/** Time limit for a short list. A list that takes longer counts as long, and leaves the main pool. */
+const SHORT_MS = 1000;
+/** Time limit for a scan. Two cores scan some hundred thousand paths in this time. */
+const SCAN_MS = 200;
+const STATEMENT_TIMED_OUT = '57014';
+
+export interface Snapshot {
+  query<Row extends object>(statement: Sql): Promise<Row[]>;
+  /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
+  stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
+  /**
+   * Yields the rows of a query with one text column (copy.ts). `copy` must be the last read of the snapshot, and the
+   * pool must not pipeline.
+   */
+  copy(statement: Sql): AsyncGenerator<Buffer>;
+}
+
+/** Runs `work` in one read-only transaction with a single snapshot. */
+export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
+  let isLost = false;
+  try {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+    return await work({
+      query,
+      stream: async function* stream<Row extends object>(statement: Sql) {
+        await query(declare(statement));
+        for (;;) {
+          const rows = await query<Row>(FETCH);
+          if (rows.length > 0) yield rows;
+          if (rows.length < PAGE) break;
+        }
+        await query(sql`CLOSE list`);
+      },
+      copy: async function* copy(statement: Sql) {
+        await query(UNBOUNDED); // no time limit, because the COPY takes as long as its reader
+        isLost = true; // until the COPY is complete, only closing the connection ends it
+        yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
+        isLost = false;
+      },
+    });
+  } finally {
+    if (!isLost) {
+      await client.query('ROLLBACK').catch(() => {
+        isLost = true;
+      });
+    }
+    client.release(isLost);
+  }
+}
+
+const UNBOUNDED = sql`SELECT set_config('statement_timeout', '0', true)`;
+
+const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`;
+
+export interface Asker {
+  db: Database;
+  /** Rate-limit key; undefined for Tapegate itself. */
+  share?: string | undefined;
+  /** Aborts when no client waits for the answer any more. */
+  reader?: AbortSignal | undefined;
+}
+
+/** Pages of a list, which the reader takes at its own pace. */
+export interface Paced<Page> extends AsyncIterable<Page> {
+  /** Aborts when the reader is too slow while other readers wait. */
+  signal?: AbortSignal;
+  /** Records bytes that the reader has taken. */
+  took?(bytes: number): void;
+}
+
+export type ListPages<Row> = Paced<Row[]>;
+
+/**
+ * Passes the rows of a list to `consume`, which reads at its own pace.
+ * @param list a query that ends with its ORDER BY
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller
+ */
+export async function readList<Row extends object, T>(
+  { db, share, reader }: Asker,
+  list: Sql,
+  consume: (pages: ListPages<Row>) => Promise<T>,
+): Promise<T> {
+  const short = await readShort<Row>({ db, share, reader }, list);
+  if (short) return await consume(pageOf(short));
+  const place = await db.longReads.enter(share, reader);
+  try {
+    return await withSnapshot(db.streamPool, ({ stream }) => consume(atPace(stream<Row>(list), place)));
+  } finally {
+    place.leave();
+  }
+}
+
+export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongRead): Paced<Page> {
+  const read = async function* read() {
+    for await (const page of pages) {
+      pace.begin();
+      yield page;
+      pace.end();
+    }
+  };
+  return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
+}
+
+/** Returns all rows of a short list that is found quickly; undefined for any other list. */
+async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
+  const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
+  return rows && rows.length <= PAGE ? rows : undefined;
+}
+
+/**
+ * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
+ * @param by `scan` for a statement that reads every row of a large table. A scan gets only 200 ms, because the caller
+ * repeats a failed scan without this limit. `index` for a statement that one core runs with an index.
+ */
+export async function askSoon<Row extends object>(
+  { db, share, reader }: Asker,
+  statement: Sql,
+  by?: 'scan' | 'index',
+): Promise<Row[] | undefined> {
+  const { leave } = await db.looks.enter(share, reader);
+  try {
+    return await (by === 'scan'
+      ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL)
+      : queryWithin<Row>(db.pool, statement, SHORT_MS, by === 'index' ? SERIAL : {}));
+  } catch (error) {
+    if (isLate(error)) return undefined;
+    throw error;
+  } finally {
+    leave();
+  }
+}
+
+const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
+
+/**
+ * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
+ * pool for a second. A statement that takes longer is run again in the pool of long lists.
+ * @param reader aborts when no client waits for the answer any more; this cancels the statement
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
+ */
+export async function askAtLength<Row extends object>(
+  { db, share }: Asker,
+  statement: Sql,
+  reader?: AbortSignal,
+): Promise<Row[]> {
+  const soon = await askSoon<Row>({ db, share, reader }, statement);
+  if (soon) return soon;
+  const { leave } = await db.longReads.enter(share, reader);
+  try {
+    checkWanted(reader);
+    return await withSnapshot(db.streamPool, ({ query }) => cancelWith(db, query, statement, reader));
+  } catch (error) {
+    checkWanted(reader);
+    throw error;
+  } finally {
+    leave();
+  }
+}
+
+/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise continue it. */
+async function cancelWith<Row extends object>(
+  db: Database,
+  query: Snapshot['query'],
+  statement: Sql,
+  reader: AbortSignal | undefined,
+): Promise<Row[]> {
+  const [own] = await query<{ pid: number }>(sql`SELECT pg_backend_pid() AS pid`);
+  let cancelled: Promise<unknown> | undefined;
+  const cancel = () => {
+    cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${own?.pid}::int)`).catch(() => {});
+  };
+  reader?.addEventListener('abort', cancel);
+  try {
+    checkWanted(reader);
+    return await query<Row>(statement);
+  } finally {
+    reader?.removeEventListener('abort', cancel);
+    await cancelled; // a late cancellation would hit the next user of the connection
+  }
+}
+
+async function* pageOf<Row>(rows: Row[]): AsyncGenerator<Row[]> {
+  if (rows.length > 0) yield rows;
+}

@@ -1,0 +1,137 @@
+/**
+ * Reads lists whose text the database makes, from one snapshot. No row becomes an object of this process, and memory
+ * contains two pages, however long the list is. One statement returns a short list and its count.
+ */
+import { PARALLEL, setLocally } from '../pipeline.js';
+import { prepared } from '../prepared.js';
+import { empty, raw, type Sql, sql } from '../sql.js';
+import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnapshot } from './snapshot.js';
+
+interface TextList {
+  /** SQL of the form `table f WHERE condition`. */
+  rows: Sql;
+  /** Columns of `f` that `item` and `order` use. */
+  columns: Sql;
+  /** Expression for the JSON of a row; the JSON must not be null or contain control characters. */
+  item: Sql;
+  order: Sql;
+  /**
+   * Faster variant without access checks. This variant returns the same rows if `isFree` says that the caller may see
+   * all rows, and no rows otherwise.
+   */
+  free?: { rows: Sql; isFree: Sql };
+  /** Whether the statement scans the whole table if few rows match. */
+  isScan?: boolean;
+  /** Whether one plan suits all values. */
+  isPlannedOnce?: boolean;
+  /** For slow searches: the search finds integer keys, and the rows are read by these keys when they are sent. */
+  again?: { key: Sql; rows: (keys: Sql) => Sql };
+}
+
+/** Texts of rows in UTF-8, separated by commas. A buffer may end in the middle of a text. */
+export type TextPages = Paced<Buffer[]>;
+
+/**
+ * Passes the count of a list and its texts to `consume`, which reads at its own pace.
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller
+ */
+export async function readTextList<T>(
+  asker: Asker,
+  list: TextList,
+  consume: (count: bigint, pages: TextPages) => Promise<T>,
+): Promise<T> {
+  const { db, share, reader } = asker;
+  const soon = await askShort(asker, list);
+  if (soon && isShort(soon)) return await consume(...pageOf(soon));
+  const place = await db.longReads.enter(share, reader);
+  try {
+    return await withSnapshot(db.streamPool, async ({ query, copy }) => {
+      if (list.isScan) await query(setLocally(PARALLEL));
+      const late = soon ?? (await query<Short>(shortOf(list)));
+      if (isShort(late)) return await consume(...pageOf(late));
+      const { count, found } = await findLong(list, query);
+      return await consume(count, atPace(withCommas(copy(longOf(found))), place));
+    });
+  } finally {
+    place.leave();
+  }
+}
+
+/** Maximum number of keys that are kept in memory, at ten bytes each. */
+const KEPT = raw('200000');
+const ONE_MORE_THAN_KEPT = raw('200001');
+
+/** @returns the count, and the list to read: by its keys, unless there are too many keys to keep */
+async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
+  const { rows, again } = list;
+  if (again) {
+    const [kept] = await query<{ count: bigint; keys: string | null }>(
+      sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${KEPT} THEN array_agg(key)::text END AS keys
+          FROM (SELECT ${again.key} AS key FROM ${rows} LIMIT ${ONE_MORE_THAN_KEPT}) f`,
+    );
+    const keys = kept?.keys ?? null;
+    if (kept && keys !== null)
+      return { count: kept.count, found: { ...list, rows: again.rows(sql`${keys}::bigint[]`) } };
+  }
+  const [row] = await query<{ count: bigint }>(sql`SELECT count(*) FROM ${rows}`);
+  return { count: row?.count ?? 0n, found: list };
+}
+
+interface Short {
+  count: bigint;
+  /** Null if the list has no rows, or more rows than a page. */
+  text: string | null;
+}
+
+async function askShort(asker: Asker, list: TextList): Promise<Short[] | undefined> {
+  const { free, isScan, isPlannedOnce } = list;
+  const ask = <Row extends Short>(statement: Sql) =>
+    askSoon<Row>(asker, isPlannedOnce ? prepared(statement) : statement, isScan ? 'scan' : 'index');
+  if (free) {
+    const soon = await ask<Short & { isFree: boolean }>(
+      shortOf({ ...list, ...free }, sql`, ${free.isFree} AS "isFree"`),
+    );
+    if (!soon?.some(({ isFree }) => !isFree)) return soon;
+  }
+  return await ask(shortOf(list));
+}
+
+const MOST = raw(String(PAGE));
+const ONE_MORE = raw(String(PAGE + 1));
+
+/** Limits the rows before sorting them, because an ordered index scan would take long if few rows match. */
+function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
+  return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
+    FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
+}
+
+/** Sorts the rows before making the texts, because a row's text is longer than the row's columns. */
+function longOf({ rows, columns, item, order }: TextList): Sql {
+  return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
+}
+
+const isShort = ([short]: Short[]) => short !== undefined && short.count <= PAGE;
+
+function pageOf([short]: Short[]): [bigint, AsyncGenerator<Buffer[]>] {
+  const text = short?.text ?? '';
+  async function* page() {
+    if (text !== '') yield [Buffer.from(text)];
+  }
+  return [short?.count ?? 0n, page()];
+}
+
+const COMMA = ','.charCodeAt(0);
+const LINE_FEED = '\n'.charCodeAt(0);
+const SEPARATOR = Buffer.from(',');
+
+/** Replaces each line feed except the last one by a comma. */
+async function* withCommas(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
+  let isBetween = false;
+  for await (const chunk of chunks) {
+    const isEnd = chunk.at(-1) === LINE_FEED;
+    for (let at = chunk.indexOf(LINE_FEED); at !== -1; at = chunk.indexOf(LINE_FEED, at + 1)) chunk[at] = COMMA;
+    const rows = isEnd ? chunk.subarray(0, -1) : chunk;
+    yield isBetween ? [SEPARATOR, rows] : [rows];
+    isBetween = isEnd;
+  }
+}

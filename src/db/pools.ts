@@ -1,0 +1,268 @@
+/**
+ * Opens one connection pool per process for Prisma and raw SQL, and separate pools for long lists, imports and
+ * heartbeats.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { PrismaPg } from '@prisma/adapter-pg';
+import pg from 'pg';
+import { splitHosts } from '../config/database-url.js';
+import type { FailureLog } from '../core/errors.js';
+import { PrismaClient } from '../generated/prisma/client.js';
+import { DatabaseClock } from './clock.js';
+import { DatabaseHosts } from './hosts.js';
+import { exactTypes, Line, toUnavailable } from './line.js';
+import { type LeastPace, LongReads } from './lists/long-reads.js';
+import { isUseless } from './prepared.js';
+import { Pulse } from './pulse.js';
+
+/**
+ * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after this many
+ * bytes of its code have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A
+ * server under load still reaches this number of bytes within its first queries.
+ */
+setFlagsFromString('--wasm-tiering-budget=180000000');
+
+export interface Database {
+  pool: pg.Pool;
+  /** Runs a statement in `pool`, and returns the rows. */
+  rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
+  /**
+   * Connections for long lists, which run at the reader's pace and must not occupy `pool`. Not pipelined, because COPY
+   * cannot be pipelined.
+   */
+  streamPool: pg.Pool;
+  /** Connections for imports. Not pipelined, because imports use COPY. */
+  importPool: pg.Pool;
+  /** Limiter of `streamPool`. */
+  longReads: LongReads;
+  /** Limiter of the queries in `pool` that try to read a list within a second. */
+  looks: LongReads;
+  /** Limiter of transactions in `pool` that wait for the catalogue's lock. */
+  takers: LongReads;
+  /** Limiter of transactions in `pool` that may wait long for a lock other than the catalogue's. */
+  changers: LongReads;
+  /** Limiter of transactions in `pool` that never wait long for a lock. */
+  keepers: LongReads;
+  /** Limiter of GraphQL queries; most are short. */
+  queries: LongReads;
+  /**
+   * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
+   */
+  vitalPool: pg.Pool;
+  /** Returns `pool`, or `vitalPool` while all connections of `pool` are in use. */
+  urgentPool(): pg.Pool;
+  /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds fails. */
+  vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
+  prisma: PrismaClient;
+  pulse: Pulse;
+  clock: DatabaseClock;
+  /** Class for connections outside the pools; its constructor takes `config`. */
+  Client: typeof pg.Client;
+  config: pg.ClientConfig;
+  /**
+   * From now on, rejects connections to any database with another identity, for example after its files were replaced.
+   */
+  keepDatabase(): Promise<void>;
+  /** Returns within seconds even if the database does not answer. */
+  close(): Promise<void>;
+}
+
+export interface DatabaseOptions {
+  log: FailureLog;
+  /** Time without an answer after which the database counts as lost. Default 10,000. */
+  lostMs?: number;
+  /** Time limit for a statement. Default 300,000. */
+  statementMs?: number;
+  /** Number of connections for short statements. Default 20. */
+  poolSize?: number;
+  /** Number of connections for long lists. Default 16. */
+  longLists?: number;
+  /** Time limit for the wait for a long-list connection. Default 5000. */
+  longListWaitMs?: number;
+  /**
+   * Minimum rate at which a client must read a long list while other clients wait for a slot. Default 16 kB/s over a
+   * minute.
+   */
+  leastPace?: LeastPace;
+}
+
+/**
+ * Time without a statement after which a stalled process loses its open transaction and locks. Streams have no such
+ * limit: a client may read slowly, and a stream holds no locks.
+ */
+const STANDSTILL_MS = 60_000;
+
+/**
+ * Time limit for a statement, waits for locks included. Imports have no time limit. For a list, the limit applies to
+ * each page.
+ */
+const STATEMENT_MS = 300_000;
+const CONNECT_MS = 30_000;
+/** Time after which an idle connection is probed. A dead peer is detected at most ten seconds after the first probe. */
+const KEEP_ALIVE_MS = 10_000;
+/**
+ * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms of queries. Making a
+ * plan takes 1 ms, and keeping it takes 5 kB or more.
+ */
+const PLANS = 250;
+/** Time limit for a heartbeat. The next heartbeat opens a new connection. */
+const VITAL_MS = 3000;
+/** Limits the time that an ending process waits for a database that does not answer. */
+const CLOSE_MS = 3000;
+
+/**
+ * Long lists that one gateway reads at a time. With two gateways, PostgreSQL's default of 100 connections leaves enough
+ * for engines.
+ */
+const LONG_LISTS = 16;
+/** Connections for imports. A gateway runs one import at a time. */
+const IMPORTS = 4;
+/** Connections of a gateway for short statements. */
+const SHORT_WORK = 20;
+/** Connections of an engine's process for short statements. */
+export const ENGINE_POOL = 6;
+/**
+ * Connections for notifications, for the check whether the database answers, and for heartbeats while the pool is full.
+ */
+const VITAL_CONNECTIONS = 2;
+const LONG_READ_WAIT_MS = 5000;
+/** GraphQL queries that a gateway executes at the same time. */
+const QUERIES = 64;
+const QUERY_WAIT_MS = 10_000;
+/** Minimum rate of reading. Over a slow line of 256 kB/s, a list of ten million files takes some hours. */
+const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
+
+/** Maximum number of connections of a process, by the type of process. */
+export const mostConnections = {
+  gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
+  /** Connections of one engine process, which serves a drive or runs the jobs. */
+  engine: ENGINE_POOL + VITAL_CONNECTIONS,
+};
+
+/** Connections of an idle process: one listens for notifications, and one queries for work. */
+export const IDLE_CONNECTIONS = 2;
+
+function hostsOf(config: pg.ClientConfig): DatabaseHosts {
+  const { connectionString } = config;
+  if (connectionString === undefined) return new DatabaseHosts([config]);
+  const [first = connectionString, ...others] = splitHosts(connectionString);
+  const hostOf = (url: string) => ({ ...config, connectionString: url });
+  return new DatabaseHosts([hostOf(first), ...others.map(hostOf)]);
+}
+
+/**
+ * Opens the pools. Each connection is opened on demand, and `pulse.start` reports whether the database answers. While
+ * the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
+ */
+export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
+  const hosts = hostsOf({
+    ...config,
+    types: exactTypes,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    connectionTimeoutMillis: CONNECT_MS,
+    statement_timeout: options.statementMs ?? STATEMENT_MS,
+  });
+  const exact = hosts.current;
+  const [line, clock] = [new Line(hosts), new DatabaseClock()];
+  const bounded = { ...exact, Client: line.Client };
+  const pool = new WatchedPool({
+    ...bounded,
+    pipeline: true,
+    max: options.poolSize ?? SHORT_WORK,
+    idle_in_transaction_session_timeout: STANDSTILL_MS,
+  });
+  const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
+  const importPool = new WatchedPool({ ...bounded, max: IMPORTS, idle_in_transaction_session_timeout: STANDSTILL_MS });
+  const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
+  const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
+  const pools = [pool, streamPool, importPool, vitalPool];
+  const prisma = new PrismaClient({ adapter: new PrismaPg(pool), queryPlanCacheMaxSize: PLANS });
+  const pulse = new Pulse({ hosts, line, clock, ...options });
+  return {
+    pool,
+    async rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig) {
+      return (await this.pool.query<Row>(statement)).rows;
+    },
+    streamPool,
+    importPool,
+    ...createLimiters(pool.options.max, streamPool.options.max, options),
+    vitalPool,
+    urgentPool() {
+      return hasRoom(this.pool) ? this.pool : vitalPool;
+    },
+    async vitalRows<Row extends pg.QueryResultRow>({ text, values = [] }: pg.QueryConfig) {
+      const statement: pg.QueryConfig & { query_timeout: number } = { text, values, query_timeout: VITAL_MS };
+      return (await this.urgentPool().query<Row>(statement)).rows;
+    },
+    prisma,
+    pulse,
+    clock,
+    Client: line.Client,
+    /** Settings for a connection to the server that accepts writes, once this server is known. */
+    get config() {
+      return hosts.current;
+    },
+    keepDatabase: () => line.keepDatabase(pool),
+    close: async () => {
+      await pulse.close();
+      const ended = prisma.$disconnect().then(() => Promise.all(pools.map((each) => each.end())));
+      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
+      line.drop();
+      await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
+    },
+  };
+}
+
+/** Creates the limiters for pools of the given sizes. */
+function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
+  const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
+  // lists get half of the connections, so that other work never waits for lists
+  const half = Math.max(Math.ceil(connections / 2), 1);
+  // each limiter of slow changes gets a third, and quick changes get a fifth, so that reads never wait for changes
+  const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
+  const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
+  return {
+    longReads: new LongReads({ ...common, slots: streams, waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS }),
+    looks: new LongReads({ ...common, slots: half, waitMs: CONNECT_MS, what: 'lists' }),
+    takers: new LongReads({ ...changes, slots: part(3), what: 'requests' }),
+    changers: new LongReads({ ...changes, slots: part(3) }),
+    keepers: new LongReads({ ...changes, slots: part(5) }),
+    queries: new LongReads({ ...common, slots: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries' }),
+  };
+}
+
+const hasRoom = (pool: pg.Pool) => pool.idleCount > pool.waitingCount || pool.totalCount < pool.options.max;
+
+class WatchedPool extends pg.Pool {
+  constructor(config: pg.PoolConfig) {
+    super(config);
+    // the pool replaces a connection that breaks while idle; a query on a broken connection fails with its own error
+    this.on('error', () => {});
+    this.on('connect', (client) => client.on('error', () => {}));
+  }
+
+  /** Retries on another connection if a prepared statement has become invalid. */
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+  override async query(query: any, values?: any): Promise<any> {
+    for (;;) {
+      try {
+        return await super.query(query, values);
+      } catch (error) {
+        if (!isUseless(error)) throw error;
+      }
+    }
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  override connect(callback?: any): any {
+    if (!callback) {
+      return super.connect().catch((error) => {
+        throw toUnavailable(error);
+      });
+    }
+    // biome-ignore lint/suspicious/noExplicitAny: see above
+    super.connect((error: any, ...rest) => callback(error && toUnavailable(error), ...rest));
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * Reads tape files, for lists, and for the commands `archive` and `scan`, which compare the catalogue with other files.
+ */
+
+import { type Stage, stageLetters } from '../../core/stages.js';
+import { readTextList, type TextPages } from '../../db/lists/text-lists.js';
+import { prepared } from '../../db/prepared.js';
+import { allOf, type Sql, sql } from '../../db/sql.js';
+import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
+import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
+import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPattern } from '../input.js';
+import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
+import { atListServer } from '../list-server.js';
+import { holdsText, isByRareWord, isScan } from '../match.js';
+import { countRows, estimateFiles, type KeyPage, readPage } from '../page-keys.js';
+import { allow } from '../policy.js';
+import { columnsOf, commonFileFields } from '../row-columns.js';
+import type { TapePosition } from './volumes.js';
+
+export interface ListFilesInput {
+  match?: string | null | undefined;
+  stages?: readonly Stage[] | null | undefined;
+  /** Whether to list only withdrawn files. Default: only files that are not withdrawn. */
+  withdrawn?: boolean | null | undefined;
+}
+
+const jsonFields = {
+  path: jsonText(sql`f.path`),
+  spotName: jsonText(sql`f.spot_name`),
+  stageLetter: jsonChoice(sql`f.stage`, new Map(Object.entries(stageLetters))),
+  verified: jsonTime(sql`f.verified`),
+  size: jsonInteger(sql`f.size`),
+};
+
+export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
+
+const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
+
+const commonFileColumns = columnsOf(commonFileFields, 'f');
+
+/**
+ * Returns functions that count files, read a page of files by path, or pass all files as JSON objects to a consumer.
+ * @param reader signal that aborts when the caller disconnects
+ */
+export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
+  allow(ctx, 'listFiles');
+  const filter = filterOf(input);
+  const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
+  const rows = sql`tape_file f WHERE ${where}`;
+  // without a filter, subtract withdrawn files from all files: both counts read only an index
+  const isAll = !input.match && !input.stages && !input.withdrawn;
+  const counted = isAll
+    ? {
+        rows: sql`tape_file f WHERE ${mayPath(ctx, 'LIST')}`,
+        less: sql`tape_file f WHERE ${isWithdrawn} AND ${mayPath(ctx, 'LIST')}`,
+      }
+    : { rows };
+  const free = isRuled(ctx.caller)
+    ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
+    : undefined;
+  return {
+    count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
+    estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
+    /** @param isCommon whether to read only `commonFileFields` */
+    page: (page: KeyPage<string>, isCommon = false) => {
+      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
+      const columns = isCommon ? commonFileColumns : fileColumns;
+      const list = { rows, walk, reader, columns, key: sql`f.path` };
+      return atListServer(ctx, (at) => readPage<TapeFile>(at, list, page));
+    },
+    texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
+      const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
+      const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
+      const ways = { isScan: readsEachFile(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
+      const again = { key: sql`f.id`, rows: (ids: Sql) => sql`tape_file f WHERE f.id = ANY(${ids})` };
+      const order = sql`f.path`;
+      const list = { rows, ...(free && { free }), columns, item, order, ...ways, ...(input.match && { again }) };
+      return atListServer(ctx, (at, given) => readTextList(at, list, (count, pages) => consume(count, given(pages))));
+    },
+  };
+}
+
+/** Returns the condition of a filter on files. Omits absent conditions, so that the planner can choose an index. */
+function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
+  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
+  if (match) conditions.push(holdsText(checkPattern('match', match)));
+  if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
+  return allOf(conditions);
+}
+
+/** Returns whether the query reads every file of the catalogue, even to find few files. */
+function readsEachFile({ match, stages }: ListFilesInput): boolean {
+  return match ? isScan(match) : Boolean(stages);
+}
+
+/** Returns a file by its logical path; null if it is unknown or the caller may not list it. */
+export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
+  allow(ctx, 'getFile');
+  const rows = await ctx.db.rows<TapeFile>(
+    prepared(
+      sql`SELECT ${fileColumns} FROM tape_file f WHERE f.path = ${checkPattern('path', path)} AND ${mayPath(ctx, 'LIST')}`,
+    ),
+  );
+  return rows[0] ?? null;
+}
+
+export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
+  if (!isRuled(ctx.caller)) return true;
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM tape_file f WHERE f.id = ${id} AND ${mayPath(ctx, 'LIST')}`,
+  );
+  return rowCount !== 0;
+}
+
+export interface KnownFile {
+  id: bigint;
+  path: string;
+  stage: Stage;
+  size: bigint;
+  checksum: string | null;
+  isWithdrawn: boolean;
+  /** Position of the tape copy; null if unknown. */
+  place: TapePosition | null;
+}
+
+export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
+  const rows = await ctx.db.rows<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
+    sql`SELECT f.id, f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
+        FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
+  );
+  return new Map(
+    rows.map(({ volume, position, ...file }) => {
+      const place = volume === null || position === null ? null : { volume, position };
+      return [file.path, { ...file, place }];
+    }),
+  );
+}
+
+interface KnownPosition {
+  path: string;
+  size: bigint;
+  volume: string | null;
+  position: bigint | null;
+}
+
+/**
+ * Returns known files by their path in the library. If two files have the same path in the library, prefers the file on
+ * `volume`, then the renamed file.
+ */
+export async function readPositions(
+  ctx: Context,
+  paths: readonly string[],
+  volume: string,
+): Promise<Map<string, KnownPosition>> {
+  allow(ctx, 'importRows');
+  const rows = await ctx.db.rows<KnownPosition>(
+    sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])
+        ORDER BY v.name IS NOT DISTINCT FROM ${volume}, f.tape_path IS NOT NULL`,
+  );
+  return new Map(rows.map((row) => [row.path, row]));
+}

@@ -1,0 +1,297 @@
+/**
+ * Watches requests and stages: yields the current state first, then every change, in order. A watcher that resumes
+ * after an event gets the later events instead of the current state.
+ *
+ * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
+ * watcher misses no change, and gets no change that the state includes.
+ */
+
+import { InvalidInputError } from '../../core/errors.js';
+import type { Stage } from '../../core/stages.js';
+import { addSeconds, secondsBetween } from '../../core/time.js';
+import { askAtLength } from '../../db/lists/snapshot.js';
+import { prepared } from '../../db/prepared.js';
+import { allOf, empty, type Sql, sql } from '../../db/sql.js';
+import type { Present } from '../../events/event-table.js';
+import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from '../../events/event-table.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
+import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPattern } from '../input.js';
+import { holdsText } from '../match.js';
+import { allow, isVisibleQuota, rightsKey } from '../policy.js';
+import { getRequest, notFound } from './rows.js';
+
+/** Progress of a request. Sizes are in bytes. */
+export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
+  /** Id of the newest event that this state includes. A watcher resumes after this event. */
+  eventId: bigint;
+  /** Estimated end of the request at the rate so far; null if unknown, or if a part of the request is suspended. */
+  eta: string | null;
+}
+
+export interface StageChange {
+  eventId: bigint;
+  at: string;
+  path: string;
+  /** Previous stage; null when the current stage is reported. */
+  from: Stage | null;
+  to: Stage;
+}
+
+const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+/**
+ * Watches a request until it has finished.
+ * @throws NotFoundError; InvalidInputError if `after` is not the id of an event; EventsGoneError if the event `after`
+ * was deleted
+ */
+export async function* watchRequest(
+  ctx: Context,
+  input: { id: number; after?: bigint | null | undefined },
+  signal: AbortSignal,
+): AsyncGenerator<RequestProgress> {
+  allow(ctx, 'watchRequest');
+  const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
+  const after = await checkAfter(ctx, input.after, newest);
+  let start = knownStart;
+  const reported = new Set(after === undefined ? unnumbered : []);
+  const isSuspended = () => ctx.events.shared.read(`suspended ${input.id}`, () => hasSuspendedPart(ctx, input.id));
+  const toProgress = async (
+    eventId: bigint,
+    progress: Omit<ProgressEvent, 'id' | 'batchId'>,
+  ): Promise<RequestProgress> => {
+    if (progress.state === 'QUEUED') start = null;
+    if (progress.state === 'RESTORING') start ??= progress.at;
+    const eta = estimateEnd(progress, start, progress.at);
+    return { ...progress, eventId, eta: eta !== null && (await isSuspended()) ? null : eta };
+  };
+  if (after === undefined) yield await toProgress(newest, { ...present, requestId: input.id, at: ctx.now() });
+  if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
+  const filter = {
+    accepts: (event: AnyEvent): event is ProgressEvent =>
+      !isStageEvent(event) && event.requestId === input.id && !reported.has(event.batchId),
+    condition: sql`e.request_id = ${input.id}`,
+    requestId: input.id,
+  };
+  for await (const { id, batchId, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
+    yield await toProgress(id, progress);
+    if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
+  }
+}
+
+interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
+  start: string | null;
+  /** Id of the last event of this request; the largest bigint while that event has no id. */
+  last: bigint;
+}
+
+const NO_ID_YET = 2n ** 63n - 1n;
+
+const isOfRequest = sql`EXISTS (
+  SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
+
+/**
+ * Maximum number of reads to get a state in which all events have ids. Other transactions may commit events between two
+ * reads.
+ */
+const MAX_READS = 5;
+
+/**
+ * Reads the state of a request, if possible when all its events have ids.
+ * @throws NotFoundError, also if the caller may not see the request
+ */
+function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
+  const rights = rightsKey(ctx.caller);
+  const key = rights === undefined ? undefined : `present ${id} ${rights}`;
+  return ctx.events.shared.read(key, () => queryPresent(ctx, id));
+}
+
+async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> {
+  for (let attempt = 1; ; attempt++) {
+    await ctx.events.numbers.number();
+    const [row] = await ctx.db.rows<PresentProgress>(
+      prepared(
+        sql`SELECT r.state, r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
+              r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.tapestore_request_start AS start, ${ctx.events.numbers.present(isOfRequest)},
+              coalesce((
+                SELECT coalesce(b.first_number + e.id - b.first_id, ${NO_ID_YET}) FROM event e JOIN event_batch b ON b.id = e.batch_id
+                WHERE e.request_id = r.id ORDER BY e.id DESC LIMIT 1), 0) AS last
+            FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
+      ),
+    );
+    if (!row) throw notFound(id);
+    if (row.unnumbered.length === 0 || attempt === MAX_READS) return row;
+  }
+}
+
+/**
+ * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
+ * get no events until that id is reached.
+ */
+async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
+  if (after === null || after === undefined) return undefined;
+  if (after >= 0n && after <= newest) {
+    await ctx.events.checkKept(after);
+    return after;
+  }
+  throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
+}
+
+/**
+ * Returns whether a volume, the user or a library of the request is suspended. The end of a suspended request is
+ * unknown.
+ */
+async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
+  const rows = await ctx.db.rows<{ isSuspended: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
+          OR EXISTS (
+            SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
+              JOIN request_file h ON h.file_id = c.file_id
+            WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
+          OR EXISTS (
+            SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
+              JOIN request_file h ON h.file_id = c.file_id
+            WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isSuspended"`,
+  );
+  return rows[0]?.isSuspended ?? false;
+}
+
+/**
+ * Maximum number of seconds until an estimated end. Longer estimates are meaningless, and their dates may be out of
+ * range.
+ */
+const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
+
+/** Bytes that a drive could read in the time in which it finds, syncs and records a file. */
+const BYTES_PER_FILE = 100e6;
+
+/** Estimates the end of a request from the rate of files and bytes since the first recall began. */
+export function estimateEnd(
+  progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
+  start: string | null,
+  now: string,
+): string | null {
+  const { filesTotal, filesOnDisk, filesFailed } = progress;
+  if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
+  const filesLeft = filesTotal - filesOnDisk - filesFailed;
+  // the sizes of failed files are unknown here: assume the average of the pending and failed files
+  const bytesLeft =
+    (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
+  const [done, left] = [
+    filesOnDisk * BYTES_PER_FILE + Number(progress.bytesOnDisk),
+    filesLeft * BYTES_PER_FILE + bytesLeft,
+  ];
+  const seconds = (Math.max(secondsBetween(start, now), 0) * left) / done;
+  return seconds <= MAX_ETA_SECONDS ? addSeconds(now, seconds) : null;
+}
+
+interface WatchStagesInput {
+  requestId?: number | null | undefined;
+  match?: string | null | undefined;
+  after?: bigint | null | undefined;
+}
+
+/**
+ * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of the
+ * stages. If neither a request nor a match is given, yields only the changes of all files.
+ * @throws NotFoundError, InvalidInputError, EventsGoneError
+ */
+export async function* watchStages(
+  ctx: Context,
+  input: WatchStagesInput,
+  signal: AbortSignal,
+): AsyncGenerator<StageChange> {
+  allow(ctx, 'watchStages');
+  const requestId = input.requestId ?? undefined;
+  const match = input.match ? checkPattern('match', input.match) : undefined;
+  if (requestId !== undefined) await getRequest(ctx, requestId);
+  const newest = await ctx.events.newestId();
+  const after = await checkAfter(ctx, input.after, newest);
+  // the owner of a request may see all its files
+  const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
+  const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
+  const reported = new ReportedStages();
+  if (after === undefined && (requestId !== undefined || match !== undefined)) {
+    yield* reportStages(ctx, { requestId, match, eventId: newest }, { reported, signal });
+  }
+  const filter = {
+    accepts: (event: AnyEvent): event is StageEvent =>
+      isStageEvent(event) &&
+      (requestId === undefined || event.requestIds.includes(requestId)) &&
+      (match === undefined || event.path.includes(match)) &&
+      (isListed === undefined || isListed(event.path)) &&
+      !reported.has(event),
+    condition: allOf([
+      sql`e.file_id IS NOT NULL`,
+      ...(requestId === undefined ? [] : [sql`${requestId} = ANY(e.request_ids)`]),
+      ...(match === undefined ? [] : [sql`strpos(f.path, ${match}) > 0`]),
+    ]),
+  };
+  for await (const { id, at, path, from, to } of ctx.events.follow(after ?? newest, filter, signal)) {
+    yield { eventId: id, at, path, from, to };
+  }
+}
+
+/** Recognises events that the reported stages include. A page of stages includes all earlier events of its files. */
+class ReportedStages {
+  private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
+  private readonly unnumbered = new Set<string>();
+
+  add(lastFileId: bigint, { newest, unnumbered }: Present): void {
+    this.pages.push({ lastFileId, newest, unnumbered: new Set(unnumbered) });
+    for (const batch of unnumbered) this.unnumbered.add(batch);
+  }
+
+  has(event: StageEvent): boolean {
+    if (event.id > (this.pages.at(-1)?.newest ?? 0n) && !this.unnumbered.has(event.batchId)) return false;
+    const page = this.pages.find(({ lastFileId }) => event.fileId <= lastFileId);
+    return page !== undefined && (event.id <= page.newest || page.unnumbered.has(event.batchId));
+  }
+}
+
+const PAGE = 1000;
+
+/**
+ * Yields the current stages, and records them in `reported`. Stages are read in pages, so that a slow client occupies
+ * no database connection.
+ */
+async function* reportStages(
+  ctx: Context,
+  choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
+  { reported, signal }: { reported: ReportedStages; signal: AbortSignal },
+): AsyncGenerator<StageChange> {
+  const at = ctx.now();
+  for (let after = 0n; ; ) {
+    const page = presentStages(ctx, choice, after);
+    const rows = await askAtLength<Present & { id: bigint; path: string; stage: Stage }>(ctx, page, signal);
+    for (const { id, path, stage } of rows) {
+      after = id;
+      yield { eventId: choice.eventId, at, path, from: null, to: stage };
+    }
+    if (rows[0]) reported.add(after, rows[0]);
+    if (rows.length < PAGE) return;
+  }
+}
+
+/**
+ * Returns the query of the next page of stages. Conditions that are not given are omitted, so that PostgreSQL sees
+ * which index it may use.
+ */
+function presentStages(
+  ctx: Context,
+  choice: { requestId: number | undefined; match: string | undefined },
+  after: bigint,
+): Sql {
+  const { requestId, match } = choice;
+  const isMatch = match === undefined ? empty : sql`AND ${holdsText(match)}`;
+  const columns = sql`f.id, f.path, f.stage, ${ctx.events.present}`;
+  if (requestId === undefined) {
+    const isListed = mayPath(ctx, 'LIST');
+    return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isOffered} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
+  }
+  return sql`SELECT ${columns} FROM request_file h JOIN tape_file f ON f.id = h.file_id
+    WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} ${isMatch}
+    ORDER BY h.file_id LIMIT ${PAGE}`;
+}

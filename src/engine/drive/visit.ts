@@ -1,0 +1,122 @@
+/** The visit of a drive to one volume: reads the volume batch by batch, and leaves when other volumes are due. */
+import type { Context } from '../../domain/context.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import type { WaitingVolume } from '../../planner/queue.js';
+import {
+  DriveError,
+  type DriveLibrary,
+  isRefusal,
+  type LibraryError,
+  type MountedVolume,
+} from '../../tape/drive-library.js';
+import { recordSuccess, recordVolumeFailure } from './drive-failures.js';
+import type { HeldLease } from './lease.js';
+import type { DriveOptions } from './options.js';
+import { toReturned } from './outcomes.js';
+import { planVolume } from './read-plan.js';
+import type { Batch } from './recall.js';
+import { BatchReader } from './starts.js';
+
+/** The volume to read, which the database already records as mounted. */
+export interface VolumeWork {
+  volume: WaitingVolume;
+  options: DriveOptions;
+}
+
+/**
+ * Reads the requested files of a volume until no file can start, other volumes are due, or the drive must stop.
+ * @returns whether any file could start, after all outcomes are written and the volume is unmounted
+ * @throws DriveError if the drive is unusable. LibraryError if the library refuses. Errors of the database, the plan or
+ *   the unmount: the engine that claims the drive next then recovers recalls that are still RUNNING
+ */
+export async function workVolume(
+  ctx: Context,
+  library: DriveLibrary,
+  lease: HeldLease,
+  work: VolumeWork,
+): Promise<boolean> {
+  const visit = new Visit(ctx, library, lease, work);
+  try {
+    return await visit.readBatches();
+  } finally {
+    await visit.leave();
+  }
+}
+
+class Visit {
+  private readonly ctx: Context;
+  private readonly library: DriveLibrary;
+  private readonly lease: HeldLease;
+  private readonly volume: WaitingVolume;
+  private readonly options: DriveOptions;
+  private readonly reader: BatchReader;
+  private mounted: MountedVolume | undefined;
+  /** The error that shows that the drive or the whole library is unusable. Ends the visit. */
+  private broken: DriveError | LibraryError | undefined;
+
+  constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
+    this.ctx = ctx;
+    this.library = library;
+    this.lease = lease;
+    this.volume = volume;
+    this.options = options;
+    const plan = planVolume(ctx, lease, volume);
+    this.reader = new BatchReader(ctx, lease, plan, { ...options, volume: volume.volume });
+  }
+
+  /** @returns whether any file could start @throws DriveError, LibraryError */
+  async readBatches(): Promise<boolean> {
+    const hasRead = await this.reader.readAll(
+      () => this.broken !== undefined,
+      (batch) => this.workBatch(batch),
+    );
+    if (this.broken) throw this.broken;
+    return hasRead;
+  }
+
+  async leave(): Promise<void> {
+    await this.reader.leave(async () => await this.mounted?.unmount());
+  }
+
+  private async workBatch(batch: Batch): Promise<void> {
+    const { outcomes } = this.reader;
+    const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
+    try {
+      this.mounted ??= await this.library.mount(this.volume.volume, this.lease.driveName, batch.signal); // mounted once
+      await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
+    } catch (error) {
+      const isMountFailure = this.mounted === undefined;
+      // a failed mount is not the fault of a file, and does not count as a try
+      if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
+      else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
+      batch.end();
+      // an aborted mount says nothing about the volume
+      if (isMountFailure && !batch.signal.aborted) await this.recordFailure(error);
+    }
+  }
+
+  private async readBatch(
+    mounted: MountedVolume,
+    batch: Batch,
+    report: (outcomes: RecallOutcome[]) => void,
+  ): Promise<void> {
+    const { failure, written } = await this.reader.read(batch, mounted, report);
+    if (failure) {
+      await written; // the requeued recalls also wait for the next mount
+      return await this.recordFailure(failure);
+    }
+    this.options.failures.succeeded(this.volume.volume);
+    await recordSuccess(this.ctx, this.lease);
+  }
+
+  private async recordFailure(thrown: unknown): Promise<void> {
+    await this.reader.giveBackAhead();
+    await this.reader.outcomes.written; // the requeued recalls also wait
+    if (thrown instanceof DriveError || isRefusal(thrown)) {
+      this.broken = thrown;
+      return this.reader.drop();
+    }
+    await recordVolumeFailure(this.ctx, this.lease, { ...this.volume, failures: this.options.failures }, thrown);
+    this.reader.drop();
+  }
+}

@@ -1,0 +1,269 @@
+/**
+ * Reads copies for clients without access to the disk. A file is opened only if it is the recorded copy, never through
+ * a symbolic link. The copy is then read through its file descriptor.
+ *
+ * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the number of concurrent
+ * calls is limited and hangs are reported. Other threads stay free for work that needs no disk.
+ */
+import type { BigIntStats } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, isExhausted, messageOf, TapeError } from '../../core/errors.js';
+import { Limiter } from '../../core/limiter.js';
+import { CallWatch, HungError } from '../call-watch.js';
+import { openPlain, readChunks, startChecksum } from '../checksum.js';
+import { AbsentError } from '../marker.js';
+import { type Directory, withCopy } from '../restore-area.js';
+import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './copy.js';
+
+/**
+ * Reason why a copy cannot be read:
+ * - `absent`: its disk is not on this host;
+ * - `gone`: its path contains no file;
+ * - `changed`: its path contains another file;
+ * - `private`: some users on this host may not read the copy;
+ * - `busy`: the disk does not respond, or too many clients read.
+ */
+export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
+
+export interface ClosedCopy {
+  closed: Closed;
+  /** Message for operators, which contains paths on this host. */
+  message: string;
+}
+
+/** An open copy, which the caller must close. */
+export interface OpenCopy {
+  /** Modification time of the contents, taken from the original file. */
+  mtimeNs: bigint;
+  /**
+   * Fills the buffer from `position`. @returns the number of bytes read, fewer at the end of the file @throws TapeError
+   * if the disk hangs
+   */
+  read(buffer: Uint8Array, position: number): Promise<number>;
+  /** Returns whether the copy is unchanged since `open`. */
+  isUnchanged(): Promise<boolean>;
+  /** Closes the copy without waiting. If the disk hangs, the copy is closed when the disk responds. */
+  close(): void;
+}
+
+/**
+ * Size above which a copy with a changed ctime is compared in the background. Readers of such a copy get `busy` until
+ * the comparison ends.
+ */
+const MAX_COMPARED_BYTES = 1024n ** 3n;
+/** Maximum number of cached results of comparisons, and of directory checks. */
+const MAX_CACHED = 10_000;
+const DIRECTORY_MS = 5000;
+
+interface OpenedFile {
+  stats: BigIntStats;
+  name: string;
+  directory: Directory;
+  isPublic: boolean;
+  tick: () => void;
+}
+
+interface ReaderOptions {
+  calls: number;
+  seconds: number;
+  mostCompared?: bigint;
+  isStopping?: () => boolean;
+}
+
+export class CopyReader {
+  private readonly watch: CallWatch;
+  /** Limits concurrent calls. A call occupies its slot until the call ends, even if the caller gave up. */
+  private readonly slots: Limiter;
+  private readonly waitMs: number;
+  private readonly mostCompared: number | bigint;
+  private readonly isStopping: () => boolean;
+  private readonly compared = new Map<string, boolean>();
+  private isComparing = false;
+  private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
+
+  /** @param seconds time after which a call counts as hung @param isStopping returns whether the process is stopping */
+  constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
+    this.mostCompared = mostCompared;
+    this.isStopping = isStopping;
+    this.watch = new CallWatch({ disk: seconds, tape: seconds });
+    this.slots = new Limiter(calls);
+    this.waitMs = seconds * 1000;
+  }
+
+  /** Opens a copy. @param isPublic whether to open only a copy that every user on this host may read */
+  async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
+    let isGivenUp = false;
+    const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
+      const name = path.join(directory.path, path.basename(copy.path));
+      const handle = await openPlain(file, name);
+      let closed: ClosedCopy | undefined;
+      try {
+        const stats = await handle.stat({ bigint: true });
+        closed = await this.findMismatch(copy, handle, { stats, name, isPublic, directory, tick });
+        if (closed === undefined && !isGivenUp) return this.opened(copy, handle, stats);
+      } catch (error) {
+        await handle.close();
+        throw error;
+      }
+      await handle.close();
+      return closed ?? { closed: 'busy', message: `opening ${name} took too long` };
+    };
+    try {
+      return await this.call(copy, (tick) => withCopy(copy, (file, folder) => openKnown(file, folder, tick)));
+    } catch (error) {
+      isGivenUp = true; // a hung call may still end
+      return closedBy(error);
+    }
+  }
+
+  /** Returns why a file may not be read. @returns undefined if the file is the recorded copy and may be read */
+  private async findMismatch(
+    copy: RecordedCopy,
+    handle: FileHandle,
+    found: OpenedFile,
+  ): Promise<ClosedCopy | undefined> {
+    const { stats, name, isPublic, directory: folder, tick } = found;
+    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(folder.path)))) {
+      return { closed: 'private', message: `${name} is not readable by every user of its host` };
+    }
+    if (matchesTimes(copy, stats)) return undefined;
+    if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
+      const isSame = await this.hasRecordedBytes(copy, handle, stats, tick);
+      if (isSame) return undefined;
+      if (isSame === undefined)
+        return { closed: 'busy', message: `${name} has another ctime; Tapegate compares its bytes first` };
+    }
+    return { closed: 'changed', message: `${name} is not the copy that Tapegate wrote` };
+  }
+
+  /**
+   * Compares the bytes, because perhaps only owner, mode or inode changed. @returns undefined while a comparison is
+   * pending
+   */
+  private async hasRecordedBytes(
+    copy: RecordedCopy,
+    handle: FileHandle,
+    stats: BigIntStats,
+    tick: () => void,
+  ): Promise<boolean | undefined> {
+    if (copy.copyChecksum === null) return true;
+    const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
+    const known = this.compared.get(key);
+    if (known !== undefined) return known;
+    if (stats.size > this.mostCompared) {
+      if (!this.isComparing) await this.compareLater({ ...copy, copyChecksum: copy.copyChecksum }, handle, stats, key);
+      return undefined;
+    }
+    const checksum = await startChecksum(copy.copyChecksum);
+    for await (const chunk of readChunks(handle)) {
+      checksum.update(chunk);
+      tick();
+    }
+    if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;
+    return this.cache(key, checksum.digest() === copy.copyChecksum);
+  }
+
+  private cache(key: string, isSame: boolean): boolean {
+    if (this.compared.size >= MAX_CACHED) this.compared.clear();
+    this.compared.set(key, isSame);
+    return isSame;
+  }
+
+  /**
+   * Starts to compare a large copy in the background. Only one copy is compared at a time. Each chunk is a separate
+   * call, so that other calls get slots.
+   */
+  private async compareLater(
+    copy: RecordedCopy & { copyChecksum: string },
+    handle: FileHandle,
+    { ctimeNs }: BigIntStats,
+    key: string,
+  ): Promise<void> {
+    this.isComparing = true;
+    const end = () => {
+      this.isComparing = false;
+    };
+    const own = await open(`/proc/self/fd/${handle.fd}`).catch((error: unknown) => {
+      end();
+      throw error;
+    });
+    const compare = async () => {
+      const checksum = await startChecksum(copy.copyChecksum);
+      const chunks = readChunks(own);
+      for (;;) {
+        const { done, value } = await this.call(copy, () => chunks.next());
+        if (done) break;
+        if (this.isStopping()) return;
+        checksum.update(value);
+      }
+      const now = await this.call(copy, () => own.stat({ bigint: true }));
+      if (now.ctimeNs === ctimeNs) this.cache(key, checksum.digest() === copy.copyChecksum);
+    };
+    // if the comparison fails, the next reader starts it again
+    void compare()
+      .catch(() => {})
+      .finally(end)
+      .finally(() => this.closeLater(copy, own));
+  }
+
+  /** Returns whether every user on this host may enter the directory. */
+  private async isPublicDirectory(directory: string): Promise<boolean> {
+    const now = performance.now();
+    const known = this.directories.get(directory);
+    if (known && now - known.at < DIRECTORY_MS) return known.isOpen;
+    const above = path.dirname(directory);
+    const isOpen =
+      ((await stat(directory)).mode & 1) !== 0 && (above === directory || (await this.isPublicDirectory(above)));
+    if (this.directories.size >= MAX_CACHED) this.directories.clear();
+    this.directories.set(directory, { isOpen, at: now });
+    return isOpen;
+  }
+
+  private opened(copy: RecordedCopy, handle: FileHandle, { size, mtimeNs }: BigIntStats): OpenCopy {
+    return {
+      mtimeNs,
+      read: async (buffer, position) =>
+        await this.call(copy, async () => (await handle.read(buffer, 0, buffer.length, position)).bytesRead),
+      isUnchanged: async () => {
+        const now = await this.call(copy, () => handle.stat({ bigint: true }));
+        return now.size === size && now.mtimeNs === mtimeNs;
+      },
+      close: () => void this.closeLater(copy, handle),
+    };
+  }
+
+  /**
+   * Closes a descriptor. Waits for a slot as long as needed, because the descriptor would otherwise stay open forever.
+   */
+  private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
+    const leave = await this.slots.take();
+    const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
+    await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
+  }
+
+  private noAnswer(): TapeError {
+    return new TapeError('TRANSIENT', `the restore disks have not answered for ${this.waitMs / 1000} s`);
+  }
+
+  private async call<T>({ mountpoint }: RecordedCopy, work: (tick: () => void) => Promise<T>): Promise<T> {
+    const leave = await this.slots.take({ late: { ms: this.waitMs, error: () => this.noAnswer() } });
+    return await this.watch.follow({ kind: 'disk', mountpoint }, (tick) => work(tick).finally(leave));
+  }
+}
+
+/** Converts an error of a copy or its disk. @throws any other error */
+function closedBy(error: unknown): ClosedCopy {
+  const closed = findClosed(error);
+  if (closed === undefined) throw error;
+  return { closed, message: messageOf(error) };
+}
+
+function findClosed(error: unknown): Closed | undefined {
+  if (error instanceof AbsentError) return 'absent';
+  if (error instanceof HungError || isExhausted(error)) return 'busy';
+  if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
+  const code = codeOf(error);
+  if (code === 'ENOENT') return 'gone';
+  return code === undefined ? undefined : 'busy'; // the disk reports an error such as EIO or EACCES
+}

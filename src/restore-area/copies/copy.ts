@@ -1,0 +1,209 @@
+/** Puts a copy in place in the restore area, compares it with its record, and removes it. */
+import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, TapeError } from '../../core/errors.js';
+import { checksumOf } from '../checksum.js';
+import { linkPath, lstatPath, unlinkPath } from '../descriptors.js';
+import { ignoreMissing, isSame, removeEntry } from '../entry.js';
+import { readMarkerId } from '../marker.js';
+import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from '../restore-area.js';
+
+/** A copy as recorded in the database, on a disk with the matching marker. */
+export interface RecordedCopy extends CopyLocation {
+  /** Size in bytes. */
+  size: bigint;
+  /** Inode; null if no copy was put in place. */
+  ino: bigint | null;
+  /** Modification time in nanoseconds. If null, no file matches the record. */
+  mtimeNs: bigint | null;
+  /** Change time in nanoseconds. If null, the checksum decides. */
+  ctimeNs: bigint | null;
+  /** Checksum of the copy's bytes. Null if unknown. */
+  copyChecksum: string | null;
+  /** Recorded identity of the disk's marker. Null if unknown. */
+  markerId?: string | null;
+}
+
+/**
+ * Gives a partial file its final name without replacing a file. Uses a hard link, because linking fails if the name
+ * exists, even if this process stalls. On a file system without hard links, checks the name and immediately renames.
+ * The rename could replace another user's file, but never a copy of Tapegate: the engine that claims the drive next
+ * removes the partial file first.
+ * @param link replaces the system call in tests
+ * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
+ *   does not exist
+ */
+export async function putInPlace(directory: Directory, partial: string, name: string, link = linkPath): Promise<void> {
+  const [from, to] = [path.join(directory.fdPath, partial), path.join(directory.fdPath, name)];
+  checkInPlace(directory);
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
+    if (lstatSync(to, { throwIfNoEntry: false })) throw Object.assign(new Error(`${to} exists`), { code: 'EEXIST' });
+    renameSync(from, to);
+    return;
+  }
+  await unlinkPath(from).catch(ignoreMissing); // another engine may have removed the partial file
+}
+
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+
+/**
+ * Returns the inode and times of a file as the database stores them, modulo 2^64. The database's integers are signed
+ * and hold nanoseconds only from 1677 to 2262. The values are compared only for equality.
+ */
+export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
+  ino: bigint;
+  mtimeNs: bigint;
+  ctimeNs: bigint;
+} {
+  return { ino: BigInt.asIntN(64, ino), mtimeNs: BigInt.asIntN(64, mtimeNs), ctimeNs: BigInt.asIntN(64, ctimeNs) };
+}
+
+/** Returns the stats of an entry in an open directory; undefined if the entry does not exist. */
+export async function statIn(directory: Directory, name: string): Promise<BigIntStats | undefined> {
+  return await lstatPath(path.join(directory.fdPath, name), { bigint: true }).catch(ignoreMissing);
+}
+
+/**
+ * Returns the stats of the file at a copy's path; undefined if there is no file.
+ * @throws TapeError POLICY if a link or file is at the path of the copy's directory; TRANSIENT if the disk is
+ *   unavailable
+ */
+export async function statCopy(location: CopyLocation): Promise<BigIntStats | undefined> {
+  return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
+}
+
+/**
+ * Returns the stats of the file at a copy's path; undefined if there is no file, or if a link or file is at the path of
+ * the copy's directory.
+ */
+export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
+  return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
+}
+
+/**
+ * Returns the checksum of the file at a copy's path, with the algorithm of `like`; undefined if there is no file.
+ * @throws the errors of `statCopy`
+ */
+export async function readChecksum(
+  location: CopyLocation,
+  like: string,
+  tick: () => void = () => {},
+): Promise<string | undefined> {
+  return await withCopy(location, (file) => checksumOf(file, like, tick)).catch(ignoreMissing);
+}
+
+/**
+ * Compares a copy with its record.
+ * @param tick called to report progress while the bytes are read
+ * @throws TapeError TRANSIENT if the disk is unavailable, because the copy will return with the disk
+ */
+export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
+  return await findState(copy, async (file, { root }) =>
+    (await recognise(copy, { file, root }, tick)) ? 'same' : 'changed',
+  );
+}
+
+/**
+ * Returns the file's stats if the file is the recorded copy, otherwise its state. Called before `removeCopy`, with a
+ * database query between the two calls.
+ * @param tick called to report progress while the bytes are read
+ * @throws TapeError TRANSIENT if the disk is unavailable
+ */
+export async function recogniseCopy(
+  copy: RecordedCopy,
+  tick: () => void = () => {},
+): Promise<BigIntStats | 'changed' | 'missing'> {
+  let known: BigIntStats | undefined;
+  const state = await findState(copy, async (file, { root }) => {
+    known = await recognise(copy, { file, root }, tick);
+    return known ? 'same' : 'changed';
+  });
+  return known ?? (state === 'missing' ? 'missing' : 'changed');
+}
+
+/**
+ * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, which has
+ * another ctime. `removeEmptyDirectories` removes the directories.
+ * @param found the result of `recogniseCopy`
+ * @returns whether the copy no longer exists
+ * @throws TapeError TRANSIENT if the disk is unavailable
+ */
+export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
+  if (found === 'missing') return true;
+  const state = await findState(copy, async (_file, folder) => {
+    const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
+    return removed === 'other' ? 'changed' : 'missing';
+  });
+  return state !== 'changed';
+}
+
+/**
+ * Removes an unrecorded file of the restore area if the file is unchanged since `seen`. @returns whether the file was
+ * removed
+ */
+export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
+  const name = path.basename(location.path);
+  const removed = await withCopy(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
+  return removed === 'removed';
+}
+
+export type CopyState = 'same' | 'changed' | 'missing';
+
+async function findState(
+  copy: RecordedCopy,
+  find: (file: string, folder: Directory) => Promise<CopyState>,
+): Promise<CopyState> {
+  try {
+    return await withCopy(copy, find);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return 'missing';
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return 'changed';
+    throw error;
+  }
+}
+
+/** Compares inode, size and mtime only. Ignores the device number, which may change with each mount. */
+export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
+  const { ino, mtimeNs } = storedStats(stats);
+  return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
+}
+
+/**
+ * Returns whether a file has the recorded size, mtime and ctime. No user can set the ctime of another file. The inode
+ * may have changed with a mount.
+ */
+export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
+  const { ino, ctimeNs } = storedStats(stats);
+  return matchesRecord({ ...copy, ino }, stats) && copy.ctimeNs === ctimeNs;
+}
+
+/**
+ * Returns whether a file may be the copy although its inode differs. After a renumbering of inodes, or on a copied
+ * disk, the inode of the disk's marker differs too. The caller must compare the bytes.
+ */
+export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
+  if (copy.markerId == null || copy.copyChecksum === null) return false;
+  if (!matchesRecord({ ...copy, ino: storedStats(stats).ino }, stats)) return false;
+  return (await readMarkerId(root)) !== copy.markerId;
+}
+
+/**
+ * Compares the bytes if the ctime differs. Any user can set an mtime, while a change of group or mode changes no bytes.
+ * @returns the file's stats if the file is the copy; undefined if the file or its bytes differ
+ */
+async function recognise(
+  copy: RecordedCopy,
+  { file, root }: { file: string; root: string },
+  tick: () => void,
+): Promise<BigIntStats | undefined> {
+  const stats = await lstat(file, { bigint: true });
+  if (matchesTimes(copy, stats)) return stats;
+  const isKnown = matchesRecord(copy, stats);
+  if (!isKnown && !(await isRenumbered(copy, stats, root))) return undefined;
+  if (copy.copyChecksum === null) return stats;
+  return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
+}

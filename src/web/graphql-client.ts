@@ -1,0 +1,74 @@
+/**
+ * Creates the GraphQL client. The client sends single queries and mutations, and receives live data over one stream,
+ * which reconnects.
+ */
+import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
+import { createClient as createStream } from 'graphql-sse';
+import { messageOf } from './parts/problem';
+import { dropToken, isSignedIn, readToken } from './sign-in/session';
+
+/** Returns the URL of a path relative to the page. */
+export const at = (path: string): string => new URL(path, document.baseURI).href;
+
+/** State of the connection to the gateway. */
+export type ConnectionState = 'open' | 'broken';
+
+/** Maximum pause before a page reconnects. After a restart of the gateway, each page waits for a random time. */
+const MAX_PAUSE_MS = 10_000;
+
+/** Returns the headers of a request. `x-requested-with` prevents the browser's own login dialog. */
+export const sentHeaders = async (): Promise<Record<string, string>> => {
+  const token = await readToken();
+  const spared = { 'x-requested-with': 'XMLHttpRequest' };
+  return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
+};
+
+/** Signs the user out when the gateway rejects the token. */
+function signOut(why: string): void {
+  if (isSignedIn()) dropToken(why);
+}
+
+/** @param onConnection called when the stream breaks, and when it works again */
+export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
+  const stream = createStream({
+    url: at('graphql/stream'),
+    singleConnection: true,
+    lazy: true,
+    lazyCloseTimeout: 1000,
+    headers: sentHeaders,
+    fetchFn: async (input: RequestInfo, init?: RequestInit) => {
+      const response = await fetch(input, init);
+      if (response.status === 401) signOut('Your sign-in is no longer valid.');
+      return response;
+    },
+    retryAttempts: Number.POSITIVE_INFINITY,
+    retry: async (retries) => {
+      onConnection('broken');
+      const ms = Math.min(MAX_PAUSE_MS, 250 * 2 ** retries);
+      await new Promise((resolve) => setTimeout(resolve, ms * (0.5 + Math.random() / 2)));
+    },
+    on: { connected: () => onConnection('open') },
+  });
+  const options: ClientOptions = {
+    url: at('graphql'),
+    preferGetMethod: false,
+    fetch: async (input, init) =>
+      await fetch(input, { ...init, headers: { ...(init?.headers as object), ...(await sentHeaders()) } }),
+    exchanges: [
+      mapExchange({
+        onError(error) {
+          if (error.response?.status === 401) signOut(messageOf(error));
+        },
+      }),
+      fetchExchange,
+      subscriptionExchange({
+        forwardSubscription: ({ query, variables }) => ({
+          subscribe: (sink) => ({
+            unsubscribe: stream.subscribe({ query: query ?? '', variables: variables ?? {} }, sink as never),
+          }),
+        }),
+      }),
+    ],
+  };
+  return { client: new Client(options), close: () => stream.dispose() };
+}

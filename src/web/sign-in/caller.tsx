@@ -1,0 +1,53 @@
+/**
+ * Reads the signed-in user from the gateway. Views depend on the user's rights, but only the gateway checks
+ * permissions.
+ */
+import { type ComponentChildren, createContext } from 'preact';
+import { useContext } from 'preact/hooks';
+import { CallerDocument, type CallerQuery } from '../../generated/web-operations';
+import { Problem } from '../parts/problem';
+import { useViewQuery } from '../view-query';
+import { SignIn } from './sign-in';
+
+export interface Caller {
+  name: string;
+  way: string;
+  isReadOnly: boolean;
+  isOperator: boolean;
+  /** Whether the user may see the views of operators. */
+  seesSite: boolean;
+  /** The first hundred quotas that the user may use or see, by name. */
+  quotas: { user: string; size: string; used: string }[];
+}
+
+const CallerContext = createContext<Caller | undefined>(undefined);
+
+export function useCaller(): Caller {
+  const caller = useContext(CallerContext);
+  if (!caller) throw new Error('useCaller needs a CallerGate above it');
+  return caller;
+}
+
+export function CallerGate({ children }: { children: ComponentChildren }) {
+  const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
+  if (error?.response?.status === 401) return <SignIn />;
+  if (data) return <CallerContext.Provider value={toCaller(data)}>{children}</CallerContext.Provider>;
+  if (isFetching || !error) return <p class="lone">…</p>;
+  return (
+    <main class="lone">
+      <Problem error={error} again={again} />
+    </main>
+  );
+}
+
+function toCaller({ caller, quotas }: CallerQuery): Caller {
+  const isOperator = caller.roles.includes('operator');
+  return {
+    name: caller.name,
+    way: caller.way,
+    isReadOnly: caller.isReadOnly,
+    isOperator,
+    seesSite: isOperator || caller.roles.includes('viewer'),
+    quotas: quotas.edges.map(({ node }) => node),
+  };
+}
