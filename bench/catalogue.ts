@@ -73,15 +73,15 @@ export async function chooseSearches({ db }: Context, count: number): Promise<Se
   const middle = Math.floor(count / 2 / GRANULES) * GRANULES;
   const { rows } = await db.pool.query<{ path: string }>(pathsOf(middle, middle, count));
   const path = rows[0]?.path ?? '';
-  const [folder = '', name = ''] = [path.slice(0, path.lastIndexOf('/')), path.slice(path.lastIndexOf('/') + 1)];
+  const [directory = '', name = ''] = [path.slice(0, path.lastIndexOf('/')), path.slice(path.lastIndexOf('/') + 1)];
   const parts = /^(.*__)(\d{8}T\d{4})\d\d_\d{8}T\d{6}_(\d{7})_([0-9a-f]{10})_/.exec(name);
   const [, product = '', minute = '', orbit = '', hex = ''] = parts ?? [];
-  const day = folder.slice(-10).split('/');
+  const day = directory.slice(-10).split('/');
   return [
     { shape: 'product', match: `${product.slice(4)}${minute}`, words: `'${minute}':*`, hits: 10 },
     {
-      shape: 'folder and name',
-      match: `${folder.slice(-11)}/${product}${minute}`,
+      shape: 'directory and name',
+      match: `${directory.slice(-11)}/${product}${minute}`,
       words: `${day.map((each) => `'${each}'`).join(' & ')} & '${minute}':*`,
       hits: 10,
     },

@@ -46,9 +46,9 @@ const WRITE_BYTES = 64 * 1024 * 1024;
 /** Writes `count` files of random bytes below `dir`, 100 files in each directory. */
 export async function writeFiles(dir: string, count: number, sizeBytes: number): Promise<void> {
   for (let n = 0; n < count; n++) {
-    const folder = path.join(dir, String(Math.floor(n / 100)).padStart(4, '0'));
-    if (n % 100 === 0) await mkdir(folder, { recursive: true });
-    const file = path.join(folder, `file-${String(n).padStart(6, '0')}.nc`);
+    const directory = path.join(dir, String(Math.floor(n / 100)).padStart(4, '0'));
+    if (n % 100 === 0) await mkdir(directory, { recursive: true });
+    const file = path.join(directory, `file-${String(n).padStart(6, '0')}.nc`);
     for (let left = sizeBytes; left > 0; left -= WRITE_BYTES)
       await appendFile(file, randomBytes(Math.min(left, WRITE_BYTES)));
   }

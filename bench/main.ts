@@ -86,8 +86,8 @@ const unknown = positionals.filter((name) => !benches.some((bench) => bench.name
 if (unknown.length > 0)
   throw new Error(`there is no benchmark ${unknown.join(', ')}, only ${benches.map(({ name }) => name).join(', ')}`);
 const chosen = benches.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
-const folder = mkdtempSync(path.join(os.tmpdir(), 'tapegate-figures-'));
-const figuresPath = path.join(folder, 'figures');
+const directory = mkdtempSync(path.join(os.tmpdir(), 'tapegate-figures-'));
+const figuresPath = path.join(directory, 'figures');
 writeFileSync(figuresPath, '');
 const failed: string[] = [];
 try {
@@ -99,5 +99,5 @@ try {
   if (failed.length > 0) console.error(`failed: ${failed.join(', ')}`);
   process.exitCode = failed.length > 0 || !figures.every(isMet) ? 1 : 0;
 } finally {
-  rmSync(folder, { recursive: true, force: true });
+  rmSync(directory, { recursive: true, force: true });
 }

@@ -7,7 +7,7 @@
  *
  * With PUBLIC=on, objects need no signature and no restore.
  *
- * Usage: npm run compile && node dist/bench/s3-stand-in.js FOLDER
+ * Usage: npm run compile && node dist/bench/s3-stand-in.js DIRECTORY
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,22 +15,25 @@ import path from 'node:path';
 import { startHash } from '../src/core/running-hash.js';
 import { startS3Server } from '../test/support/s3-server.js';
 
-const [folder] = process.argv.slice(2);
+const [directory] = process.argv.slice(2);
 const restoreMs = Number(process.env.SECONDS ?? 30) * 1000;
 const isPublic = process.env.PUBLIC === 'on';
 
-if (folder === undefined) {
-  console.error('which folder? node dist/bench/s3-stand-in.js FOLDER');
+if (directory === undefined) {
+  console.error('which directory? node dist/bench/s3-stand-in.js DIRECTORY');
   process.exit(1);
 }
 
 const server = await startS3Server({ isPublic });
-const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+const entries = readdirSync(directory, { recursive: true, withFileTypes: true });
 for (const entry of entries.filter((each) => each.isFile())) {
   const file = path.join(entry.parentPath, entry.name);
   const bytes = readFileSync(file);
   const checksum = { 'x-amz-checksum-crc64nvme': await checksumOf(bytes), 'x-amz-checksum-type': 'FULL_OBJECT' };
-  server.store.put(path.relative(folder, file), bytes, { storageClass: isPublic ? 'STANDARD' : 'GLACIER', checksum });
+  server.store.put(path.relative(directory, file), bytes, {
+    storageClass: isPublic ? 'STANDARD' : 'GLACIER',
+    checksum,
+  });
 }
 
 /** Returns the checksum that S3 computes for an object uploaded without a checksum. */

@@ -7,7 +7,7 @@
  * and writes its certificate to FILE. With STAGED=on all files are on the stand-in's disk from the start, and stay
  * there.
  *
- * Usage: npm run compile && node dist/bench/wlcg-stand-in.js FOLDER
+ * Usage: npm run compile && node dist/bench/wlcg-stand-in.js DIRECTORY
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,22 +15,22 @@ import { makeCertificate } from '../test/support/certificate.js';
 import { type DialectName, dialects } from '../test/support/wlcg-dialects.js';
 import { WlcgServer } from '../test/support/wlcg-server.js';
 
-const [folder] = process.argv.slice(2);
+const [directory] = process.argv.slice(2);
 const { DIALECT = 'eos', SECONDS = '30', STAGED, TLS } = process.env;
 
-if (folder === undefined || !Object.hasOwn(dialects, DIALECT)) {
+if (directory === undefined || !Object.hasOwn(dialects, DIALECT)) {
   console.error(
-    `which folder, and which DIALECT (${Object.keys(dialects).join(', ')})? node dist/bench/wlcg-stand-in.js FOLDER`,
+    `which directory, and which DIALECT (${Object.keys(dialects).join(', ')})? node dist/bench/wlcg-stand-in.js DIRECTORY`,
   );
   process.exit(1);
 }
 
 const certificate = TLS ? makeCertificate() : undefined;
 const server = new WlcgServer({ dialect: DIALECT as DialectName, ...(certificate ? { certificate } : {}) });
-const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+const entries = readdirSync(directory, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
 for (const entry of entries) {
   const file = path.join(entry.parentPath, entry.name);
-  const name = `/${path.relative(folder, file)}`;
+  const name = `/${path.relative(directory, file)}`;
   server.storage.put(name, readFileSync(file));
   if (STAGED === 'on') server.storage.disk.add(name);
 }

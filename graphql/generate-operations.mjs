@@ -21,11 +21,11 @@ const common = {
   nonOptionalTypename: false,
 };
 
-/** @param folder the directory of the documents @param integer TypeScript type of BigInt @param plugins plugins by name */
-async function generate(folder, output, { integer, config, plugins }) {
-  const parsed = readdirSync(new URL(folder, top))
+/** @param directory the directory of the documents @param integer TypeScript type of BigInt @param plugins plugins by name */
+async function generate(directory, output, { integer, config, plugins }) {
+  const parsed = readdirSync(new URL(directory, top))
     .sort()
-    .map((name) => ({ location: name, document: parse(read(`${folder}${name}`)) }));
+    .map((name) => ({ location: name, document: parse(read(`${directory}${name}`)) }));
   const text = await codegen({
     schema,
     schemaAst,

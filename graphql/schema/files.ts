@@ -5,7 +5,7 @@ import { hasRole } from '../../src/core/caller.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
-import { type Entry, type Folder, showFolder } from '../../src/domain/catalogue/folders.js';
+import { type Entry, type ListedDirectory, showDirectory } from '../../src/domain/catalogue/directories.js';
 import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/tape-files.js';
 import { type PurgedFiles, purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
@@ -393,24 +393,24 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Expected number of entries in a folder. */
-const FOLDER_COMPLEXITY = 50;
+/** Expected number of entries in a directory. */
+const DIRECTORY_COMPLEXITY = 50;
 
-const FolderEntryType = builder.objectRef<Entry>('FolderEntry').implement({
-  description: 'A file or a folder directly below a folder.',
+const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement({
+  description: 'A file or a directory directly below a directory.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path.' }),
-    isFolder: t.exposeBoolean('isFolder', { description: 'Whether the entry is a folder.' }),
-    size: t.expose('size', bigIntOrNull('The size in bytes. Null for a folder.')),
+    isDirectory: t.exposeBoolean('isDirectory', { description: 'Whether the entry is a directory.' }),
+    size: t.expose('size', bigIntOrNull('The size in bytes. Null for a directory.')),
   }),
 });
 
-const FolderType = builder.objectRef<Folder>('Folder').implement({
-  description: 'A folder of the catalogue. Folders are derived from the paths of files.',
+const DirectoryType = builder.objectRef<ListedDirectory>('Directory').implement({
+  description: 'A directory of the catalogue. Directories are derived from the paths of files.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path without a trailing slash. `/` is the root.' }),
-    entries: t.expose('entries', { type: [FolderEntryType], description: 'The first 1,000 entries by name.' }),
-    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the folder contains more entries.' }),
+    entries: t.expose('entries', { type: [DirectoryEntryType], description: 'The first 1,000 entries by name.' }),
+    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the directory contains more entries.' }),
   }),
 });
 
@@ -457,12 +457,12 @@ builder.queryFields((t) => ({
       }),
     },
   ),
-  folder: t.field({
-    type: FolderType,
-    complexity: FOLDER_COMPLEXITY,
+  directory: t.field({
+    type: DirectoryType,
+    complexity: DIRECTORY_COMPLEXITY,
     description:
-      'Returns the entries directly below a folder that the caller may list. Its cost does not depend on the number of files below. A folder without files has no entries.',
+      'Returns the entries directly below a directory that the caller may list. Its cost does not depend on the number of files below. A directory without files has no entries.',
     args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
-    resolve: (_root, { path }, ctx) => showFolder(ctx, path),
+    resolve: (_root, { path }, ctx) => showDirectory(ctx, path),
   }),
 }));

@@ -204,7 +204,7 @@ function parseSettings(text: string | null | undefined): object {
     value = undefined;
   }
   if (isObject(value)) return value;
-  throw new InvalidInputError('settings', 'must be the text of a JSON object, such as {"folder": "/tapes"}');
+  throw new InvalidInputError('settings', 'must be the text of a JSON object, such as {"directory": "/tapes"}');
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({

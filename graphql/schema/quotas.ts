@@ -98,7 +98,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
     memberOf: t.exposeStringList('memberOf', {
       description: 'The users of other quotas from which the user was removed as a member.',
     }),
-    ruledFolders: t.exposeStringList('ruledFolders', {
+    ruledDirectories: t.exposeStringList('ruledDirectories', {
       description:
         'The prefixes of path rules that name the user. These rules stay, and apply to the next user with that name.',
     }),

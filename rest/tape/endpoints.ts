@@ -141,7 +141,7 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
-  FOLDER: 'it is a directory: name its files',
+  DIRECTORY: 'it is a directory: name its files',
   ELSEWHERE: 'its copy on disk is at its primary place or was changed there, and is not served',
   QUOTA_FULL: 'the quota has no room for it',
   NOT_YOURS: 'you may not read it',

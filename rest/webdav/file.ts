@@ -68,7 +68,7 @@ const unreadable = (path: string) =>
 
 const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
-  FOLDER: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
+  DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
   // 415 as in StoRM, because clients read 409 as "already exists", and create directories or remove the file
   ON_TAPE: (path) =>

@@ -4,7 +4,7 @@
  */
 import type { Request, Response } from 'express';
 import { quote } from '../../src/core/errors.js';
-import { type Entry, listFolder, readEntry } from '../../src/domain/catalogue/folders.js';
+import { type Entry, listDirectory, readEntry } from '../../src/domain/catalogue/directories.js';
 import type { Context } from '../../src/domain/context.js';
 import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
@@ -27,10 +27,10 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   const isPath = path === '' || findPathProblem(path) === undefined;
   const entry = isPath ? await readEntry(ctx, path) : undefined;
   if (!entry) throw new HttpError(404, `there is no file or directory ${quote(path)}`);
-  if (depth === '0' || !entry.isFolder) return send(ctx, res, [entry]);
+  if (depth === '0' || !entry.isDirectory) return send(ctx, res, [entry]);
   const leave = enter(req);
   try {
-    const entries = await listFolder(ctx, path, MOST);
+    const entries = await listDirectory(ctx, path, MOST);
     if (entries.length > MOST)
       throw new HttpError(507, `${quote(path)} has more than ${MOST} entries: list it with GraphQL`);
     send(ctx, res, [entry, ...entries]);
@@ -53,15 +53,15 @@ function send({ config }: Context, res: Response, entries: readonly Entry[]): vo
   res.end(HEAD + responses.join('') + TAIL);
 }
 
-function present({ path, isFolder, size, mtime }: Entry, href: string): string {
+function present({ path, isDirectory, size, mtime }: Entry, href: string): string {
   const properties = [
     `<D:displayname>${escapeXml(path.slice(path.lastIndexOf('/') + 1))}</D:displayname>`,
-    `<D:resourcetype>${isFolder ? '<D:collection/>' : ''}</D:resourcetype>`,
-    isFolder ? '' : `<D:getcontentlength>${size}</D:getcontentlength>`,
+    `<D:resourcetype>${isDirectory ? '<D:collection/>' : ''}</D:resourcetype>`,
+    isDirectory ? '' : `<D:getcontentlength>${size}</D:getcontentlength>`,
     mtime === null ? '' : `<D:getlastmodified>${new Date(`${mtime.slice(0, 23)}Z`).toUTCString()}</D:getlastmodified>`,
   ];
   return (
-    `<D:response><D:href>${escapeXml(isFolder ? `${href}/` : href)}</D:href><D:propstat><D:prop>${properties.join('')}</D:prop>` +
+    `<D:response><D:href>${escapeXml(isDirectory ? `${href}/` : href)}</D:href><D:propstat><D:prop>${properties.join('')}</D:prop>` +
     '<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>'
   );
 }

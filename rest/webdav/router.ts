@@ -13,7 +13,7 @@ interface TransferHandlers {
   /** Limiter for readers of files. */
   enter: Enter;
   /** Limiter for listings of directories. */
-  enterFolder: Enter;
+  enterDirectory: Enter;
 }
 
 /**
@@ -22,7 +22,7 @@ interface TransferHandlers {
  */
 export function createBytesHandler(
   contextOf: (req: Request) => Context,
-  { copies, enter, enterFolder }: TransferHandlers,
+  { copies, enter, enterDirectory }: TransferHandlers,
 ): RequestHandler {
   return async (req, res) => {
     const ctx = contextOf(req);
@@ -32,7 +32,7 @@ export function createBytesHandler(
       const leave = enter(req);
       return await getFile(ctx, copies, req, res).finally(leave);
     }
-    if (req.method === 'PROPFIND') return await propfind(ctx, enterFolder, req, res);
+    if (req.method === 'PROPFIND') return await propfind(ctx, enterDirectory, req, res);
     checkMethod(req, ALLOW);
     res
       .set({ Allow: ALLOW.join(', '), DAV: '1' })

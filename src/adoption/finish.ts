@@ -14,7 +14,7 @@ import { releaseCopies } from '../domain/disks/removals.js';
 import { pagesByFile } from '../domain/page-keys.js';
 import { compareCopy, matchesRecord, statCopy, storedStats } from '../restore-area/copies/copy.js';
 import { removeEntry } from '../restore-area/entry.js';
-import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/link.js';
+import { lookAtLink, removeLink, syncLinkDirectory } from '../restore-area/links/link.js';
 import { rootOf } from '../restore-area/marker.js';
 import { confirmOwned, ownershipOf } from '../restore-area/ownership.js';
 import { type CopyLocation, ignoreReplaced, withCopy } from '../restore-area/restore-area.js';
@@ -114,10 +114,10 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   if (link) {
     // remove the link: no request contains the file, so there is no copy for the link
     await removeLink(link);
-    await syncLinkFolder(path.dirname(link.at));
+    await syncLinkDirectory(path.dirname(link.at));
   }
-  const removed = await withCopy(at, (_file, folder) =>
-    removeEntry(folder, path.basename(at.path), (now) => matchesRecord(known, now)),
+  const removed = await withCopy(at, (_file, directory) =>
+    removeEntry(directory, path.basename(at.path), (now) => matchesRecord(known, now)),
   );
   if (removed === 'other') return { fate: 'left', why: 'another file has this name now' };
   await removeEmptyAbove(at);

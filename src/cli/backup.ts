@@ -88,8 +88,8 @@ async function restore(config: Config, backup: string | undefined, options: Rest
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);
     await rename(path.join(temporary, 'postgres'), target);
-    const { syncFolders } = await import('../db/backup/cluster-files.js');
-    await syncFolders(path.dirname(target), []);
+    const { syncDirectories } = await import('../db/backup/cluster-files.js');
+    await syncDirectories(path.dirname(target), []);
     printRestored(settled, `${target}: the database as of ${manifest.endedAt}`, options);
   });
 }
@@ -124,9 +124,9 @@ async function withRestored(
   { backup, manifest }: { backup: string; manifest: Manifest },
   work: (temporary: string, open: <T>(use: (ctx: Context) => Promise<T>) => Promise<T>) => Promise<void>,
 ): Promise<void> {
-  const { makeFolder } = await import('../db/embedded/cluster.js');
+  const { createDirectory } = await import('../db/embedded/cluster.js');
   const dataDir = path.resolve(config.dataDir);
-  makeFolder(dataDir);
+  createDirectory(dataDir);
   const temporary = await mkdtemp(path.join(dataDir, 'restore-'));
   try {
     const { putBack } = await import('../db/backup/put-back.js');

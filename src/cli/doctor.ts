@@ -65,7 +65,7 @@ function formatReport({ examined, found, repaired }: Report): string {
   const rows = `checked ${count('quotas')}, ${count('requests')}, ${requestFiles}, ${count('recalls')}`;
   const skipped = of('notCompared') === 0 ? '' : `, ${of('notCompared')} not compared`;
   const copies = `${count('copies', 'recorded copy', 'recorded copies')} (${of('checksums')} read${skipped})`;
-  const onDisks = `, ${count('disks')}, ${copies}, ${count('files')} in ${count('folders', 'directory', 'directories')}`;
+  const onDisks = `, ${count('disks')}, ${copies}, ${count('files')} in ${count('directories', 'directory', 'directories')}`;
   const links = of('links') === 0 ? '' : `, ${count('links')}`;
   const checked = examined.copies === undefined ? `${rows}, no disk` : `${rows}${onDisks}${links}`;
   if (found === 0) return `${checked}: no findings`;

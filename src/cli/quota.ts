@@ -104,12 +104,14 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
   if (options.json) return printJson(quota);
-  const { user: removed, tokens, memberOf, ruledFolders } = quota;
+  const { user: removed, tokens, memberOf, ruledDirectories } = quota;
   printLine(`the quota of ${removed} is removed; its ended requests stay listed`);
   if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer for ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
-  if (ruledFolders.length > 0) {
-    printLine(`rules still name ${removed}, and apply to a later user of this name, for: ${ruledFolders.join(', ')}`);
+  if (ruledDirectories.length > 0) {
+    printLine(
+      `rules still name ${removed}, and apply to a later user of this name, for: ${ruledDirectories.join(', ')}`,
+    );
   }
 }
 

@@ -8,16 +8,16 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** Directory of the compiled files. */
-const FOLDER = fileURLToPath(new URL('../..', import.meta.url));
+const DIRECTORY = fileURLToPath(new URL('../..', import.meta.url));
 const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
 const maps = new Map<string, SourceMap | undefined>();
 
 /** Replaces positions in stack traces by positions in the source files, if source maps exist. */
 export function showSources(text: string): string {
-  if (!text.includes(FOLDER)) return text;
+  if (!text.includes(DIRECTORY)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {
-    const map = file.startsWith(FOLDER) ? readMap(file) : undefined;
+    const map = file.startsWith(DIRECTORY) ? readMap(file) : undefined;
     const entry: Partial<SourceMapping> = map?.findEntry(Number(line) - 1, Number(column) - 1) ?? {};
     const { originalSource, originalLine = 0, originalColumn = 0 } = entry;
     if (originalSource === undefined) return position;

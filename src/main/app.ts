@@ -210,11 +210,11 @@ function mountTransferTools(
     const shares = new Shares(what, { all, one: Math.floor(all / 2) });
     return (req: Request) => shares.take(limitKey(req));
   };
-  const [enter, enterFolder] = [
+  const [enter, enterDirectory] = [
     shareOf('files that are read', downloads),
-    shareOf('folders that are listed', longLists),
+    shareOf('directories that are listed', longLists),
   ];
-  app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterFolder }));
+  app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterDirectory }));
 }
 
 function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Handlers, 'answers' | 'standbys'>): void {

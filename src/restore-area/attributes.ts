@@ -5,7 +5,7 @@ import type { Stats } from 'node:fs';
 import { codeOf } from '../core/errors.js';
 import { secondsOf } from '../core/time.js';
 import type { FileAttributes } from '../domain/catalogue/attributes.js';
-import { type Access, FOLDER_MODE } from '../domain/catalogue/folder-modes.js';
+import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes.js';
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
@@ -49,7 +49,8 @@ export function wantedDirectory(
   original: Access | undefined,
 ): DirectoryAttributes {
   const gid = restoreGroup ?? (original?.gid == null ? null : Number(original.gid));
-  const mode = restoreMode === undefined ? (original?.mode ?? FOLDER_MODE) : restoreMode | ((restoreMode & 0o444) >> 2);
+  const mode =
+    restoreMode === undefined ? (original?.mode ?? DIRECTORY_MODE) : restoreMode | ((restoreMode & 0o444) >> 2);
   return { mode: 0o700 | (mode & 0o055), gid };
 }
 

@@ -8,7 +8,7 @@ import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, TapeError } from '../core/errors.js';
-import { FOLDER_MODE, readFolderModes } from '../domain/catalogue/folder-modes.js';
+import { DIRECTORY_MODE, readDirectoryModes } from '../domain/catalogue/directory-modes.js';
 import type { Context } from '../domain/context.js';
 import { type DirectoryAttributes, ignoreRefusal, wantedDirectory, withoutGroup } from './attributes.js';
 import type { CallWatch } from './call-watch.js';
@@ -84,7 +84,7 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
     if (stats && !stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
     found.push({ dir, stats });
   }
-  const modes = await readFolderModes(ctx, dirs);
+  const modes = await readDirectoryModes(ctx, dirs);
   for (const { dir, stats } of found) {
     const wanted = wantedDirectory(ctx.config, modes.get(dir));
     if (!stats) await createDirectory(root, dir, wanted);
@@ -148,7 +148,7 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
-  const modes = await readFolderModes(ctx, dirs);
+  const modes = await readDirectoryModes(ctx, dirs);
   for (const dir of dirs)
     if (!(await removeIfEmpty(location, dir, wantedDirectory(ctx.config, modes.get(dir))))) return;
 }
@@ -180,8 +180,8 @@ async function looksAsCreated(stats: Stats, parent: Directory, wanted: Directory
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // FOLDER_MODE applies if the directory was created before its mode was recorded
-  const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE }), EARLIER_MODE];
+  // DIRECTORY_MODE applies if the directory was created before its mode was recorded
+  const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }

@@ -27,15 +27,15 @@ const isPartial = (stats: BigIntStats) => stats.isFile();
  * @throws TapeError TRANSIENT if the disk is unavailable; other errors of the removal
  */
 export async function removePartial(location: CopyLocation, name: string): Promise<void> {
-  await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, isPartial));
+  await withCopyIfPresent(location, (_file, directory) => removeEntry(directory, name, isPartial));
 }
 
 /**
  * Returns the stats of a copy's partial file; undefined if there is no such file. @throws the errors of `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
-  const stats = await withCopyIfPresent(location, (_file, folder) =>
-    lstat(path.join(folder.fdPath, name), { bigint: true }),
+  const stats = await withCopyIfPresent(location, (_file, directory) =>
+    lstat(path.join(directory.fdPath, name), { bigint: true }),
   );
   return stats && isPartial(stats) ? stats : undefined;
 }
@@ -43,8 +43,9 @@ export async function findPartial(location: CopyLocation, name: string): Promise
 /** Removes a partial file if it is unchanged since `seen`. @returns whether the partial file no longer exists */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
   return (
-    (await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !==
-    'other'
+    (await withCopyIfPresent(location, (_file, directory) =>
+      removeEntry(directory, name, (now) => isSame(now, seen)),
+    )) !== 'other'
   );
 }
 

@@ -62,8 +62,8 @@ export function nameDirectory(error: unknown, { fdPath: at, path: place }: Direc
   return error;
 }
 
-export function isRemoved(folder: Directory): boolean {
-  return readPath(folder) === removedPath(folder.path);
+export function isRemoved(directory: Directory): boolean {
+  return readPath(directory) === removedPath(directory.path);
 }
 
 function justRemoved(path: string): Error {
@@ -106,7 +106,7 @@ export async function withDirectory<T>(
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
-  use: (file: string, folder: Directory) => Promise<T>,
+  use: (file: string, directory: Directory) => Promise<T>,
 ): Promise<T | undefined> {
   return await withCopy(location, use).catch(ignoreReplaced);
 }

@@ -6,7 +6,7 @@ import { chmodSync, mkdirSync, readdirSync, readlinkSync, renameSync, symlinkSyn
 import path from 'node:path';
 import { beforeEach, expect, test, vi } from 'vitest';
 import type { AttributesOf } from '../../src/restore-area/links/directories.js';
-import { lookAtLink, makeLink, removeLink, tidyLinkFolders } from '../../src/restore-area/links/link.js';
+import { lookAtLink, makeLink, removeLink, tidyLinkDirectories } from '../../src/restore-area/links/link.js';
 import { foldsNames } from '../../src/restore-area/setup.js';
 import { listTree } from '../support/engine-watch.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -109,9 +109,9 @@ test('a link is examined in the directory that was checked', async () => {
 });
 
 test('an empty directory of links is removed from the directory that was checked', async () => {
-  for (const folder of ['sub/empty', 'own/empty']) mkdirSync(at(folder));
+  for (const directory of ['sub/empty', 'own/empty']) mkdirSync(at(directory));
   exchangeBefore('rmdir');
-  await tidyLinkFolders(root, at('sub/empty/f'), attributesOf);
+  await tidyLinkDirectories(root, at('sub/empty/f'), attributesOf);
   expect(listTree(root)).toEqual(['own', 'own/empty', 'sub', 'was']);
 });
 

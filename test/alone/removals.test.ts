@@ -194,7 +194,7 @@ test('a directory that disappears while a directory below it is made is made aga
 
 test('a directory that another process removes repeatedly is opened, or found missing', async () => {
   const script = `const { rmdirSync } = require('node:fs');
-    const remove = (folder) => { try { rmdirSync(folder); } catch {} };
+    const remove = (directory) => { try { rmdirSync(directory); } catch {} };
     console.log('removing');
     for (;;) { remove('busy/b'); remove('busy'); }`;
   const remover = startProcess(process.execPath, ['-e', script], { cwd: app.restoreDir });

@@ -123,9 +123,9 @@ test('a copy that a disk puts in place after its error, and after the next check
 });
 
 async function openPartial(): Promise<PartialFile> {
-  const folder = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
+  const directory = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
   const attributes = { mode: 0o644, uid: null, gid: null, mtime: null };
-  return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: createBudget(), attributes, syncBytes: MB });
+  return new PartialFile(directory, '.tapegate-1-1-1.part', { budget: createBudget(), attributes, syncBytes: MB });
 }
 
 test('a file is synced while it is written, so that little is left for the end', async () => {

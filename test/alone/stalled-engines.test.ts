@@ -136,7 +136,7 @@ async function workUntil(
 test.each<[string, () => void]>([
   ['', () => {}],
   [', even if this fails at first', () => once('removingDirectory', fail)],
-])('a folder that a stalled engine makes after the takeover is removed%s', async (_how, arrange) => {
+])('a directory that a stalled engine makes after the takeover is removed%s', async (_how, arrange) => {
   const stalled = createGate();
   once('making', async () => {
     await stall(id);

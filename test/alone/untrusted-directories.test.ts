@@ -28,9 +28,9 @@ const disk = vi.hoisted(() => ({ beforeRmdir: (): void => {} }));
 
 vi.mock('node:fs/promises', async (original) => {
   const real = await original<typeof import('node:fs/promises')>();
-  const rmdir = async (folder: string) => {
+  const rmdir = async (directory: string) => {
     disk.beforeRmdir();
-    await real.rmdir(folder);
+    await real.rmdir(directory);
   };
   return { ...real, rmdir };
 });
@@ -180,7 +180,7 @@ test('a mount point is refused as a restore disk if it, or a directory above it,
   const made = path.join(app.dataDir, 'made/disk');
   expect(await add({ mountpoint: made, create: true })).toBe(made);
   process.umask(umask);
-  expect([made, path.dirname(made)].map((folder) => statSync(folder).mode & 0o777)).toEqual([0o755, 0o755]);
+  expect([made, path.dirname(made)].map((directory) => statSync(directory).mode & 0o777)).toEqual([0o755, 0o755]);
   await removeDisk(app.ctx, made);
 });
 
@@ -231,9 +231,9 @@ test('the doctor reports untrusted directories, and what to do', async () => {
   rmdirSync(kept);
   const says = (directory: string) =>
     `untrusted directory ${directory}: every user may write in it (mode 0777); remove this right (chmod o-w)`;
-  expect(findings.filter((finding) => /^(disk|folder)-open.*(anybodys|restore):/.test(finding))).toEqual([
+  expect(findings.filter((finding) => /^(disk|directory)-open.*(anybodys|restore):/.test(finding))).toEqual([
     `disk-open ${app.restoreDir}: ${says(app.restoreDir)}`,
-    `folder-open ${kept}: ${says(kept)}`,
+    `directory-open ${kept}: ${says(kept)}`,
   ]);
 });
 

@@ -139,7 +139,7 @@ test.each([
       ['missing', [expect.stringContaining('there is no such file')]],
       ['status', 'ONLINE_AND_NEARLINE'],
       ['size', 30_000_001],
-      ['is folder', true],
+      ['is directory', true],
       ['list', ['large', 'small', 'with%20space']],
       ['adler32', adler],
       ['copy', 0],

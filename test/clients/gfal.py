@@ -45,7 +45,7 @@ def main(base, directory, good, missing):
     report("missing", messages(context.bring_online_poll([base + missing], token)))
     attempt("status", lambda: context.getxattr(urls[0], "user.status"))
     attempt("size", lambda: context.stat(urls[0]).st_size)
-    attempt("is folder", lambda: context.stat(base + "/").st_mode & 0o170000 == 0o040000)
+    attempt("is directory", lambda: context.stat(base + "/").st_mode & 0o170000 == 0o040000)
     attempt("list", lambda: sorted(name for name in context.listdir(base) if name not in (".", "..")))
     attempt("adler32", lambda: context.checksum(urls[0], "ADLER32"))
     for index, url in enumerate(urls):

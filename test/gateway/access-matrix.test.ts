@@ -126,7 +126,7 @@ async function makeWebhook(quota: string): Promise<number> {
 }
 
 const MEMBER = 'kind: USER, name: "zoe"';
-const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"folder\\": \\"/tapes\\"}"';
+const LIBRARY = 'name: "east", kind: "directory", settings: "{\\"directory\\": \\"/tapes\\"}"';
 const RULE = 'prefix: "/nowhere", action: LIST, kind: EVERYBODY';
 
 /** Operations on objects without an owner. */

@@ -157,7 +157,7 @@ const makeSuspended = () => suspendVolume(app.ctx);
 const makeToken = async () => (await createToken(app.ctx, { name: 'bob', role: 'USER' })).token.id;
 const makeUser = async () => (await setQuota(app.ctx, { user: unique('user'), size: 5n })).user;
 const makeDisk = async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint;
-const library = () => ({ name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } });
+const library = () => ({ name: unique('library'), kind: 'directory', settings: { directory: '/tapes' } });
 const makeLibrary = async () => (await addLibrary(app.ctx, library())).name;
 
 /** An operation. `run` gets the result of `prepare`. */
@@ -478,12 +478,12 @@ test('filters with an unknown operation or an empty time span are refused', asyn
 });
 
 test('the audit knows each operation that the source code records', () => {
-  const folder = path.join(packageRoot, 'src');
-  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
+  const directory = path.join(packageRoot, 'src');
+  const files = readdirSync(directory, { recursive: true, encoding: 'utf8' }).filter(
     (file) => file.endsWith('.ts') && !file.startsWith('generated'),
   );
   const names = files.flatMap((file) => [
-    ...readFileSync(path.join(folder, file), 'utf8').matchAll(/\boperation: '(\w+)'/g),
+    ...readFileSync(path.join(directory, file), 'utf8').matchAll(/\boperation: '(\w+)'/g),
   ]);
   expect(names.length).toBeGreaterThan(20);
   expect(names.filter(([, name = '']) => findUnknownOperation(name) !== undefined)).toEqual([]);

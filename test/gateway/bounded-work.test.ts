@@ -17,7 +17,7 @@ beforeEach(async () => {
 });
 
 const MANY = 400;
-const pathsOf = (folder: string) => Array.from({ length: MANY }, (_, n) => ({ path: `${folder}/${n}` }));
+const pathsOf = (directory: string) => Array.from({ length: MANY }, (_, n) => ({ path: `${directory}/${n}` }));
 const only = (done: Work[], name: string) => {
   const found = done.filter(({ transaction }) => transaction === name);
   expect(found).toHaveLength(1);

@@ -26,7 +26,7 @@ import { expect, test } from 'vitest';
 import type { TransferConfig } from '../../src/config/config.js';
 import { setMember } from '../../src/domain/access/members.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
-import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
+import { recordDirectories } from '../../src/domain/catalogue/directory-modes.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -282,7 +282,7 @@ test('reading needs a token and the right to fetch the path', async () => {
 });
 
 test('links, foreign files and changed copies are not served', async () => {
-  const names = ['linked', 'exchanged', 'changed', 'folder', 'gone', 'same', 'touched'];
+  const names = ['linked', 'exchanged', 'changed', 'directory', 'gone', 'same', 'touched'];
   await restore(Object.fromEntries(names.map((name) => [`/x/${name}/f`, { bytes: bytesOf(name, 500) }])));
   const secret = path.join(app.dataDir, 'secret');
   writeFileSync(secret, bytesOf('exchanged', 500));
@@ -296,8 +296,8 @@ test('links, foreign files and changed copies are not served', async () => {
   symlinkSync(secret, at('linked'));
   keepTimes('exchanged', () => renameSync(secret, at('exchanged')));
   keepTimes('changed', () => writeFileSync(at('changed'), bytesOf('CHANGED', 500)));
-  renameSync(path.dirname(at('folder')), path.join(app.dataDir, 'moved'));
-  symlinkSync(path.join(app.dataDir, 'moved'), path.dirname(at('folder')));
+  renameSync(path.dirname(at('directory')), path.join(app.dataDir, 'moved'));
+  symlinkSync(path.join(app.dataDir, 'moved'), path.dirname(at('directory')));
   rmSync(at('gone'));
   chmodSync(at('same'), 0o640); // only the mode of this copy has changed, so its bytes are compared
   linkSync(at('touched'), path.join(app.dataDir, 'second-name'));
@@ -342,7 +342,7 @@ test('a copy that is missing without a live request goes back to tape', async ()
 });
 
 test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may read, TAPEGATE_WEBDAV=off none', async () => {
-  await recordFolders(app.ctx, [{ path: '/public', mode: 0o755, gid: null }]);
+  await recordDirectories(app.ctx, [{ path: '/public', mode: 0o755, gid: null }]);
   await restore({ '/public/open': { mode: 0o644 }, '/public/closed': { mode: 0o640 } });
   const statuses = async (webdav: TransferConfig['webdav']) => {
     Object.assign(app.ctx.config.transfer, { webdav });

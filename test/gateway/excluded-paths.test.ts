@@ -22,10 +22,10 @@ const JOINS = 25;
 
 const app = useApp({ limits: { excludedPaths: NOTED } });
 
-async function add(folder: string, names: readonly string[], size = 10n): Promise<void> {
+async function add(directory: string, names: readonly string[], size = 10n): Promise<void> {
   await importRows(
     app.ctx,
-    names.map((name, n) => buildRow({ path: `/${folder}/${name}`, size, line: n + 1 })),
+    names.map((name, n) => buildRow({ path: `/${directory}/${name}`, size, line: n + 1 })),
   );
 }
 

@@ -284,33 +284,37 @@ test('a directory lists the files and directories that the caller may list, at m
   const many = Array.from({ length: 1001 }, (_, n) => `/many/${n}/file`);
   await addFiles(
     app.ctx,
-    [...ocean, '/ocean 2/x', '/secret/y', ...many].map((path) => ({ path: `/folders${path}` })),
+    [...ocean, '/ocean 2/x', '/secret/y', ...many].map((path) => ({ path: `/directories${path}` })),
   );
-  await setPathRule(app.ctx, { prefix: '/folders/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
+  await setPathRule(app.ctx, { prefix: '/directories/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
   const { secret: token } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  interface Folder {
+  interface Directory {
     path: string;
     hasMore: boolean;
-    entries: { path: string; isFolder: boolean; size: string | null }[];
+    entries: { path: string; isDirectory: boolean; size: string | null }[];
   }
   const read = async (path: string) => {
-    const query = 'query ($path: String!) { folder(path: $path) { path hasMore entries { path isFolder size } } }';
-    return (await askData<{ folder: Folder }>({ url: app.url, token }, query, { path: `/folders${path}` })).folder;
+    const query =
+      'query ($path: String!) { directory(path: $path) { path hasMore entries { path isDirectory size } } }';
+    return (await askData<{ directory: Directory }>({ url: app.url, token }, query, { path: `/directories${path}` }))
+      .directory;
   };
   const namesIn = async (path: string) =>
-    (await read(path)).entries.map((entry) => `${entry.path}${entry.isFolder ? '/' : ''}`.replace('/folders', ''));
+    (await read(path)).entries.map((entry) =>
+      `${entry.path}${entry.isDirectory ? '/' : ''}`.replace('/directories', ''),
+    );
   expect(await namesIn('')).toEqual(['/many/', '/ocean/', '/ocean 2/']);
   expect(await namesIn('/ocean')).toEqual(['/ocean/2023/', '/ocean/2024/', '/ocean/2024.txt']);
   expect(await read('/ocean/2024/')).toEqual({
-    path: '/folders/ocean/2024',
+    path: '/directories/ocean/2024',
     hasMore: false,
     entries: [
-      { path: '/folders/ocean/2024/a.nc', isFolder: false, size: '1000' },
-      { path: '/folders/ocean/2024/b', isFolder: true, size: null },
+      { path: '/directories/ocean/2024/a.nc', isDirectory: false, size: '1000' },
+      { path: '/directories/ocean/2024/b', isDirectory: true, size: null },
     ],
   });
   for (const path of ['/nothing', '/secret'])
-    expect(await read(path)).toEqual({ path: `/folders${path}`, hasMore: false, entries: [] });
+    expect(await read(path)).toEqual({ path: `/directories${path}`, hasMore: false, entries: [] });
   const { entries, hasMore } = await read('/many');
   expect([entries.length, hasMore]).toEqual([1000, true]);
 });

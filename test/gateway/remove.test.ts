@@ -105,8 +105,8 @@ test('a new quota with the name of a removed one has no memberships, and the rem
     return (await call(app, 'POST', '/requests', { headers: { Authorization: `Bearer ${secret}` }, body })).status;
   };
   expect(await ask()).toBe(200);
-  const remove = 'mutation { removeQuota(user: "gwen") { ... on RemovedQuota { user memberOf ruledFolders } } }';
-  const removed = { user: 'gwen', memberOf: ['dora'], ruledFolders: ['/secret'] };
+  const remove = 'mutation { removeQuota(user: "gwen") { ... on RemovedQuota { user memberOf ruledDirectories } } }';
+  const removed = { user: 'gwen', memberOf: ['dora'], ruledDirectories: ['/secret'] };
   expect(await askData(app, remove)).toEqual({ removeQuota: removed });
   await addQuota(app.ctx, 'gwen', 10_000n);
   expect(await ask()).toBe(403);

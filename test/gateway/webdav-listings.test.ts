@@ -44,22 +44,22 @@ test('PROPFIND lists files and directories, on disk and on tape', async () => {
       status,
       entries.map(([, href, rest = '']) => [
         href,
-        /<D:getcontentlength>(\d+)/.exec(rest)?.[1] ?? (rest.includes('<D:collection/>') ? 'folder' : ''),
+        /<D:getcontentlength>(\d+)/.exec(rest)?.[1] ?? (rest.includes('<D:collection/>') ? 'directory' : ''),
       ]),
     ];
   };
   expect(await list('/f/a%26b.txt', '0')).toEqual([207, [['/webdav/f/a%26b.txt', '6']]]);
-  expect(await list('//f/', '0')).toEqual([207, [['/webdav/f/', 'folder']]]);
+  expect(await list('//f/', '0')).toEqual([207, [['/webdav/f/', 'directory']]]);
   expect(await list('/f', '1')).toEqual([
     207,
     [
-      ['/webdav/f/', 'folder'],
-      ['/webdav/f/a%26b/', 'folder'],
+      ['/webdav/f/', 'directory'],
+      ['/webdav/f/a%26b/', 'directory'],
       ['/webdav/f/a%26b.txt', '6'],
       ['/webdav/f/%C3%BC', '8'],
     ],
   ]);
-  expect((await list('', '1'))[1]).toContainEqual(['/webdav/f/', 'folder']);
+  expect((await list('', '1'))[1]).toContainEqual(['/webdav/f/', 'directory']);
   const { bytes } = await find('/f/a%26b.txt', '0');
   expect(bytes.toString()).toContain('<D:displayname>a&amp;b.txt</D:displayname>');
   expect(bytes.toString()).toContain('<D:getlastmodified>Tue, 02 Jan 2024 03:04:05 GMT</D:getlastmodified>');
@@ -69,8 +69,8 @@ test('PROPFIND lists files and directories, on disk and on tape', async () => {
 });
 
 test('the response for a hidden directory does not depend on the number of its files', async () => {
-  const folder = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
-  await addFiles(app.ctx, [...folder('a'), ...folder('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
+  const directory = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
+  await addFiles(app.ctx, [...directory('a'), ...directory('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
   await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
   await setPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
   await app.ctx.db.pool.query('CREATE SEQUENCE looks; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');

@@ -70,8 +70,8 @@ test('a directory is withdrawn with all its files, and nothing else', async () =
   expect(await countListed('/two/')).toBe(6);
   expect(await withdraw('/two/x/')).toMatchObject({ files: 2 });
   expect((await list('/two/')).paths.sort()).toEqual(['/two/x-1', '/two/x.nc', '/two/x0', '/two/xa/3']);
-  const folder = '{ folder(path: "/two") { edges { node { path } } } }';
-  expect(JSON.stringify(await ask(app, folder))).not.toContain('/two/x"');
+  const directory = '{ directory(path: "/two") { edges { node { path } } } }';
+  expect(JSON.stringify(await ask(app, directory))).not.toContain('/two/x"');
   expect(await reinstate('/two/x/', { dryRun: true })).toMatchObject({ files: 2 });
   expect(await countListed('/two/', 'withdrawn: true')).toBe(2);
   expect(await reinstate('/two/x/')).toMatchObject({ files: 2 });

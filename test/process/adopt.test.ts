@@ -439,7 +439,8 @@ test('finish keeps the only name of a copy that is already at its place, even if
   await site.insert('tapefile', {
     ...{ logical_path: file, size: bytesOf(file).length, stage: stageNumbers.R, restore_disk_id: 1 },
   });
-  for (const folder of [site.mountpoint, site.archive]) mkdirSync(path.join(folder, '/badc/own'), { recursive: true });
+  for (const directory of [site.mountpoint, site.archive])
+    mkdirSync(path.join(directory, '/badc/own'), { recursive: true });
   writeFileSync(site.mountpoint + file, bytesOf(file));
   symlinkSync(site.mountpoint + file, path.join(site.archive, file));
   await site.client.query(`UPDATE nla_control_taperequest SET request_files = $1 WHERE id = ${ids.waiting}`, [file]);

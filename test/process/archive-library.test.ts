@@ -16,8 +16,8 @@ let dataDir: string;
 /** The archived directory. */
 let dir: string;
 let library: string;
-const { app, archive, writeTree } = useArchive((folders) => {
-  ({ dataDir, dir, library } = folders);
+const { app, archive, writeTree } = useArchive((directories) => {
+  ({ dataDir, dir, library } = directories);
 });
 afterAll(cleanUp);
 
@@ -40,7 +40,7 @@ async function countRows(): Promise<{ files: number; volumes: number }> {
 test.each([
   ['is not there', () => {}, 'is not there: ENOENT', () => existsSync(library)],
   [
-    'is an empty folder, as where nothing is mounted',
+    'is an empty directory, as where nothing is mounted',
     () => mkdirSync(library),
     'contains no volumes: it may not be mounted',
     () => readdirSync(library).length > 0,
@@ -144,17 +144,17 @@ test('a library or volume that all users may write to is refused, and new ones a
   process.umask(umask);
   expect(made).toMatchObject({ code: 0 });
   const [volume = ''] = readdirSync(library).filter((name) => !name.startsWith('.'));
-  const folders = [library, path.join(library, volume)];
-  expect(folders.map((folder) => statSync(folder).mode & 0o022)).toEqual([0, 0]);
-  for (const folder of folders) {
-    chmodSync(folder, 0o777);
+  const directories = [library, path.join(library, volume)];
+  expect(directories.map((directory) => statSync(directory).mode & 0o022)).toEqual([0, 0]);
+  for (const directory of directories) {
+    chmodSync(directory, 0o777);
     const { code, stderr } = await moveTree('/second');
     expect({ code, stderr }).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`every user may write to ${folder} (mode 0777)`),
+      stderr: expect.stringContaining(`every user may write to ${directory} (mode 0777)`),
     });
     expect(readdirSync(dir)).toEqual(names);
-    chmodSync(folder, 0o755);
+    chmodSync(directory, 0o755);
   }
 });
 

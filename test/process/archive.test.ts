@@ -29,8 +29,8 @@ import { adler32 } from '../support/wlcg-storage.js';
 /** The archived directory. */
 let dir: string;
 let library: string;
-const { app, archive, writeTree } = useArchive((folders) => {
-  ({ dir, library } = folders);
+const { app, archive, writeTree } = useArchive((directories) => {
+  ({ dir, library } = directories);
 });
 
 const never = new AbortController().signal;
@@ -56,7 +56,7 @@ test('the regular files of a tree are written to tape and registered, and the so
   writeTree({ 'b/2.nc': 'two', 'a.nc': big, 'b/1.nc': 'one', 'b/inner/żółw\nx': 'odd', 'c/empty': '' });
   fs.mkdirSync(path.join(dir, 'no-files'));
   fs.symlinkSync('a.nc', path.join(dir, 'link-to-file'));
-  fs.symlinkSync('b', path.join(dir, 'link-to-folder'));
+  fs.symlinkSync('b', path.join(dir, 'link-to-directory'));
   fs.symlinkSync('/nowhere', path.join(dir, 'b', 'link-to-nothing'));
   execFileSync('mkfifo', [path.join(dir, 'pipe')]);
   const before = photograph();
@@ -431,7 +431,7 @@ test('no file is written to a suspended volume: a new volume is begun', async ()
 });
 
 test('a file whose path is imported while it is written is refused, and the next run continues', async () => {
-  writeTree({ 'a/plain': 'plain bytes', 'b/folder': 'folder bytes', 'c/taken': 'taken bytes' });
+  writeTree({ 'a/plain': 'plain bytes', 'b/directory': 'directory bytes', 'c/taken': 'taken bytes' });
   const library = createMemoryLibrary();
   let writes = 0;
   const raced: WritableLibrary = {
@@ -440,7 +440,7 @@ test('a file whose path is imported while it is written is refused, and the next
       const size = await library.write(...args);
       if (++writes === 3) {
         await addFiles(app.ctx, [
-          { path: '/b/folder/below', volume: 'OTHER', position: 1n },
+          { path: '/b/directory/below', volume: 'OTHER', position: 1n },
           { path: '/c/taken', volume: 'OTHER', position: 2n, size: 11n, checksum: checksumOf('other bytes') },
         ]);
       }
@@ -451,23 +451,23 @@ test('a file whose path is imported while it is written is refused, and the next
   expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
   const unused = (n: number) => ` (at TG0001, position ${n} are unreferenced bytes)`;
   expect(first.failed).toEqual([
-    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and also the directory of "/b/folder/below": rename one of them, then run the command again${unused(2)}`,
+    `${dir}/b/directory: while it was written, "/b/directory" cannot be a file and also the directory of "/b/directory/below": rename one of them, then run the command again${unused(2)}`,
     `${dir}/c/taken: while it was written, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,
   ]);
   expect(await readCatalogue()).toMatchObject([
     { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },
-    { path: '/b/folder/below', volume: 'OTHER' },
+    { path: '/b/directory/below', volume: 'OTHER' },
     { path: '/c/taken', volume: 'OTHER', position: 2n, checksum: checksumOf('other bytes') },
   ]);
-  expect(['a/plain', 'b/folder', 'c/taken'].map(isLeft)).toEqual([false, true, true]);
+  expect(['a/plain', 'b/directory', 'c/taken'].map(isLeft)).toEqual([false, true, true]);
   const second = await archive(library, { move: true });
   expect(second.failed).toEqual([
     expect.stringContaining('cannot be a file and also the directory of'),
     expect.stringContaining('already on tape with different bytes'),
   ]);
   expect([second.archived, writes]).toEqual([0, 3]);
-  fs.writeFileSync(`${dir}/b/renamed`, fs.readFileSync(`${dir}/b/folder`));
-  fs.rmSync(`${dir}/b/folder`);
+  fs.writeFileSync(`${dir}/b/renamed`, fs.readFileSync(`${dir}/b/directory`));
+  fs.rmSync(`${dir}/b/directory`);
   expect(await archive(library)).toMatchObject({ archived: 1, bytes: 12n });
   expect((await readCatalogue()).find((row) => row.path === '/b/renamed')).toMatchObject({
     stage: 'ONTAPE',

@@ -24,8 +24,8 @@ let server: LocalServer;
 let engine: Awaited<ReturnType<typeof workHere>>;
 
 /** Directories of two files each. Every file is on its own volume. */
-const folders = ['/before', '/after', '/half'];
-const files = folders.flatMap((folder) => [`${folder}/1`, `${folder}/2`]);
+const directories = ['/before', '/after', '/half'];
+const files = directories.flatMap((directory) => [`${directory}/1`, `${directory}/2`]);
 const volumeOf = (n: number) => `TG000${n + 1}`;
 
 beforeAll(async () => {
@@ -252,7 +252,7 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   ['manifest.json', edited({ postgres: '17.1' }), /is of PostgreSQL 17.1, and this Tapegate includes PostgreSQL 18/],
   ['manifest.json', edited({ startedAt: 'yesterday' }), /it has no creation time/],
   ['manifest.json', edited({ endedAt: '1 May (noon)' }), /it has no creation time/],
-  ['manifest.json', edited({ folders: ['../../etc'] }), /"..\/..\/etc" is not a relative path/],
+  ['manifest.json', edited({ directories: ['../../etc'] }), /"..\/..\/etc" is not a relative path/],
   [
     'manifest.json',
     edited({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }),

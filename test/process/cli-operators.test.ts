@@ -209,9 +209,9 @@ test('archive --move refuses a tree that contains tape copies', async () => {
   expect(await run('archive', below('tree'), '--prefix', '/arch/four')).toMatchObject({ code: 0 });
   const library = path.join(app.dataDir, 'library');
   const before = readdirSync(library, { recursive: true });
-  for (const folder of [app.dataDir, library]) {
-    expect(await run('archive', folder, '--prefix', '/arch/own', '--move')).toEqual(
-      refused(1, `cannot archive ${folder}: Tapegate stores its own files in ${library}`),
+  for (const directory of [app.dataDir, library]) {
+    expect(await run('archive', directory, '--prefix', '/arch/own', '--move')).toEqual(
+      refused(1, `cannot archive ${directory}: Tapegate stores its own files in ${library}`),
     );
   }
   expect(readdirSync(library, { recursive: true })).toEqual(before);

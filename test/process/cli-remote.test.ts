@@ -41,10 +41,10 @@ test('operators’ commands use the database even if TAPEGATE_URL is set; those 
 });
 
 test('a kept token for the gateway of this host comes before the database for users’ commands only', async () => {
-  const folder = path.join(dir, '.config/tapegate');
-  mkdirSync(folder, { recursive: true });
+  const directory = path.join(dir, '.config/tapegate');
+  mkdirSync(directory, { recursive: true });
   const kept = JSON.stringify({ 'http://127.0.0.1:8080': { token: 'tapegate_unknown' } });
-  writeFileSync(path.join(folder, 'tokens.json'), kept, { mode: 0o600 });
+  writeFileSync(path.join(directory, 'tokens.json'), kept, { mode: 0o600 });
   const asked = expect.stringContaining('http://127.0.0.1:8080');
   expect(await runHere('requests')).toMatchObject({ stderr: asked });
   expect(await runHere('quota', 'list', '--json')).toMatchObject({ code: 0, stderr: '' });
@@ -324,11 +324,11 @@ test('rule set reports the files that it covers, and warns of none', async () =>
       `other callers may not, unless a rule for ${nfc} names them\nthe catalogue contains no file below ${nfc} now: check the prefix\n`,
     ),
   );
-  for (const [folder, who] of [
+  for (const [directory, who] of [
     [nfd, ['--everybody']],
     [nfc, ['--user', 'ann']],
   ] as const) {
-    expect(await run('rule', 'remove', 'fetch', folder, ...who)).toMatchObject({ code: 0, stderr: '' });
+    expect(await run('rule', 'remove', 'fetch', directory, ...who)).toMatchObject({ code: 0, stderr: '' });
   }
 });
 

@@ -192,14 +192,14 @@ test('request ends with 0 if known files are still to come, and names the unknow
 });
 
 test('request suggests a pattern for a directory that is given to --file', async () => {
-  const folder = '/ocean (a directory: use --pattern "/ocean/" for its files)';
+  const directory = '/ocean (a directory: use --pattern "/ocean/" for its files)';
   const made = await run('request', '--quota', 'ann', '--file', '/ocean', '/ocea', '/a.nc');
   expect(made).toMatchObject({ code: 3 });
-  expect(made.stderr.split('\n').slice(2, 5).sort()).toEqual(['  /a.nc', '  /ocea', `  ${folder}`]);
+  expect(made.stderr.split('\n').slice(2, 5).sort()).toEqual(['  /a.nc', '  /ocea', `  ${directory}`]);
   const longest = `/${'longest/'.repeat(300)}`.slice(0, 2048);
   expect((await run('request', '--quota', 'ann', '--file', longest)).stderr).toContain(`:\n  ${longest}\n`);
   expect((await run('request', '--quota', 'ann', '--file', '/ocean', '--dry-run')).stdout).toContain(
-    `\n            ${folder}\n`,
+    `\n            ${directory}\n`,
   );
   expect(await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/')).toEqual(
     refused(2, '--file takes paths of files: use --pattern "/ocean/" for all files below a directory'),

@@ -36,12 +36,12 @@ beforeAll(async () => {
   app = await startApp({ library, config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 10n ** 17n);
   await addQuota(app.ctx, 'bob', 10n);
-  const folders = ['typescript', 'python', 'command'];
+  const directories = ['typescript', 'python', 'command'];
   await addTaped(
     app.ctx,
     library,
-    folders.flatMap((folder, f) =>
-      [1, 2, 3, 4].map((n) => ({ path: `/${folder}/sst "${n}" ü.nc`, position: BigInt(10 * f + n), size: 1000 })),
+    directories.flatMap((directory, f) =>
+      [1, 2, 3, 4].map((n) => ({ path: `/${directory}/sst "${n}" ü.nc`, position: BigInt(10 * f + n), size: 1000 })),
     ),
   );
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });

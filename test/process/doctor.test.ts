@@ -107,7 +107,7 @@ test('without findings, the command reports what it checked, and ends with 0', a
   const { id } = await restore('/well/a', '/well/b');
   const examined = {
     ...{ quotas: 1, requests: 1, requestFiles: 2, recalls: 0, disks: 1, copies: 2 },
-    ...{ checksums: 2, notCompared: 0, files: 2, folders: 2, links: 0 },
+    ...{ checksums: 2, notCompared: 0, files: 2, directories: 2, links: 0 },
   };
   const { code, stdout } = await runDoctor('--json', '--checksums');
   expect({ code, report: JSON.parse(stdout) }).toEqual({ code: 0, report: { examined, found: 0, repaired: 0 } });

@@ -445,7 +445,7 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
 });
 
 /** Logs in to the server as its owner, from a process of `user`. @returns `let in`, `asked`, or the error */
-async function askAs(user: { uid?: number; gid?: number }, folder: string): Promise<string> {
+async function askAs(user: { uid?: number; gid?: number }, directory: string): Promise<string> {
   const script = `
     const net = require('node:net');
     const socket = net.connect(process.argv[1] + '/.s.PGSQL.5432', () => {
@@ -461,7 +461,7 @@ async function askAs(user: { uid?: number; gid?: number }, folder: string): Prom
       console.log(data[0] === 0x52 ? (data.readInt32BE(5) === 0 ? 'let in' : 'asked') : data.toString());
       socket.destroy();
     });`;
-  const { stdout } = await startProcess(process.execPath, ['-e', script, folder], { ...user, cwd: '/' }).ended;
+  const { stdout } = await startProcess(process.execPath, ['-e', script, directory], { ...user, cwd: '/' }).ended;
   return stdout;
 }
 

@@ -112,36 +112,36 @@ test.each([
   ['with links', undefined],
   ['without links', async () => Promise.reject(Object.assign(new Error('no links here'), { code: 'EPERM' }))],
 ])('on a file system %s a copy is put in place, and replaces nothing', async (_what, link) => {
-  const folder = await openCopyDirectory(app.ctx, { ...disk(), path: '/take/copy' });
+  const directory = await openCopyDirectory(app.ctx, { ...disk(), path: '/take/copy' });
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
-  await putInPlace(folder, 'part', 'copy', link);
+  await putInPlace(directory, 'part', 'copy', link);
   expect([listTree(place('take')), statSync(place('take/copy')).ino]).toEqual([['copy'], ino]);
   writeFileSync(place('take/part'), 'other');
-  await expect(putInPlace(folder, 'part', 'copy', link)).rejects.toMatchObject({ code: 'EEXIST' });
+  await expect(putInPlace(directory, 'part', 'copy', link)).rejects.toMatchObject({ code: 'EEXIST' });
   expect([readFileSync(place('take/copy'), 'utf8'), statSync(place('take/copy')).ino]).toEqual(['copy', ino]);
-  await folder.handle.close();
+  await directory.handle.close();
   rmSync(place('take'), { recursive: true });
 });
 
 test('a copy is not put into a directory that was moved away', async () => {
-  const folder = await openCopyDirectory(app.ctx, { ...disk(), path: '/shifted/copy' });
+  const directory = await openCopyDirectory(app.ctx, { ...disk(), path: '/shifted/copy' });
   writeFileSync(place('shifted/part'), 'copy');
   renameSync(place('shifted'), place('elsewhere'));
-  await expect(putInPlace(folder, 'part', 'copy')).rejects.toThrow('was moved while');
+  await expect(putInPlace(directory, 'part', 'copy')).rejects.toThrow('was moved while');
   expect(listTree(place('elsewhere'))).toEqual(['part']);
-  await folder.handle.close();
+  await directory.handle.close();
   rmSync(place('elsewhere'), { recursive: true });
 });
 
 test('a copy whose directory is moved away before it is synced does not count as restored', async () => {
-  const folders = new OpenDirectories(app.ctx, new CallWatch(limitsOf(app.ctx)));
+  const directories = new OpenDirectories(app.ctx, new CallWatch(limitsOf(app.ctx)));
   const at = { ...disk(), path: '/shifted-later/copy' };
-  await folders.open(at, async () => {});
+  await directories.open(at, async () => {});
   renameSync(place('shifted-later'), place('elsewhere'));
-  const failureOf = await folders.sync();
+  const failureOf = await directories.sync();
   expect(failureOf(at)?.message).toContain('was moved while');
-  await folders.close();
+  await directories.close();
   rmSync(place('elsewhere'), { recursive: true });
 });
 
@@ -173,10 +173,10 @@ test.each([
     const id = await ask(file);
     const [lease, fileId] = [await claim(app), await idOf(app, file)];
     expect(await startByHand(app, lease, [file])).toHaveLength(1);
-    const folder = await openCopyDirectory(app.ctx, { ...disk(), path: file });
+    const directory = await openCopyDirectory(app.ctx, { ...disk(), path: file });
     const partial = partialName({ ...lease, fileId });
-    writeFileSync(path.join(folder.fdPath, partial), contents.get(file) ?? '');
-    const { ino, mtimeNs } = statSync(path.join(folder.fdPath, partial), { bigint: true });
+    writeFileSync(path.join(directory.fdPath, partial), contents.get(file) ?? '');
+    const { ino, mtimeNs } = statSync(path.join(directory.fdPath, partial), { bigint: true });
     expect(await recordReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
     // the first engine stalls here
     if (isRestored) await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
@@ -189,11 +189,11 @@ test.each([
       held.endRenewal();
     }
     const before = isRestored ? statSync(place(file)).ino : undefined;
-    await expect(putInPlace(folder, partial, path.basename(file))).rejects.toMatchObject({ code: 'ENOENT' });
+    await expect(putInPlace(directory, partial, path.basename(file))).rejects.toMatchObject({ code: 'ENOENT' });
     expect(await recordReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set());
     expect(await isHeld(app.ctx, lease)).toBe(false);
     expect(statSync(place(file), { throwIfNoEntry: false })?.ino).toBe(before);
-    await folder.handle.close();
+    await directory.handle.close();
     await cancel(app, id);
     await removeCopies();
   },

@@ -28,10 +28,15 @@ async function unresolvedOf(id: number): Promise<string[]> {
   return request.unresolved.edges.map(({ node }) => `${node.path} ${node.reason}`);
 }
 
-const addHuge = (folder: string, volume: string, count = 2) =>
+const addHuge = (directory: string, volume: string, count = 2) =>
   addFiles(
     app.ctx,
-    Array.from({ length: count }, (_, n) => ({ path: `${folder}/${n}`, size: MAX, volume, position: BigInt(n + 1) })),
+    Array.from({ length: count }, (_, n) => ({
+      path: `${directory}/${n}`,
+      size: MAX,
+      volume,
+      position: BigInt(n + 1),
+    })),
   );
 
 test('a file is restored from a volume whose sizes add up beyond 64 bits', async () => {

@@ -29,7 +29,7 @@ const { onRead } = library;
 const home = makeTempDir('libraries');
 /** Environment variables to which settings of libraries refer. */
 const env: Record<string, string> = { ...LIBRARY_ENV };
-const folderOf = (library: string) => path.join(home, library);
+const directoryOf = (library: string) => path.join(home, library);
 
 beforeAll(async () => {
   app = await startApp({ library, config: { drives: 1 }, engine: { idleMs: 200, env } });
@@ -57,8 +57,8 @@ const addLibrary = async (input: { name: string; kind: string; settings: object;
     .result;
 
 async function add(name: string, drives?: number): Promise<object> {
-  mkdirSync(folderOf(name));
-  const settings = { folder: folderOf(name) };
+  mkdirSync(directoryOf(name));
+  const settings = { directory: directoryOf(name) };
   return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
 }
 
@@ -69,9 +69,9 @@ async function fill(library: string, count = 1): Promise<string> {
     path: `/${library}/${serial}/${n}`,
     text: `${volume} ${n}`,
   }));
-  mkdirSync(path.join(folderOf(library), volume));
+  mkdirSync(path.join(directoryOf(library), volume));
   for (const [n, { text }] of files.entries()) {
-    writeFileSync(path.join(folderOf(library), volume, String(n + 1).padStart(8, '0')), text);
+    writeFileSync(path.join(directoryOf(library), volume, String(n + 1).padStart(8, '0')), text);
   }
   await addFiles(
     app.ctx,
@@ -130,19 +130,19 @@ test('one engine restores files of several libraries, and no library waits for a
 
 test('a library that is away delays no other, suspends no volume, and is read when it is back', async () => {
   const [east, west] = [await fill('east'), await fill('west')];
-  const away = `${folderOf('west')}-away`;
-  renameSync(folderOf('west'), away);
+  const away = `${directoryOf('west')}-away`;
+  renameSync(directoryOf('west'), away);
   const waiting = await ask(west);
   const [part] = await waitFor('the library to be looked for', async () => {
     const parts = await readParts(waiting);
     return parts[0]?.reason === 'RETRY' ? parts : undefined;
   });
   expect(part?.explanation).toContain(
-    `the library ${folderOf('west')}, which should contain the volume WEST${serial}, is not there`,
+    `the library ${directoryOf('west')}, which should contain the volume WEST${serial}, is not there`,
   );
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);
-  renameSync(away, folderOf('west'));
+  renameSync(away, directoryOf('west'));
   await waitForState(app, waiting, 'COMPLETED');
 });
 
@@ -259,10 +259,10 @@ async function set(input: { name: string } & Record<string, unknown>): Promise<o
 }
 
 test('a library is read at the place, and by as many drives, as its changed settings say', async () => {
-  const folder = path.join(home, 'new');
-  mkdirSync(path.join(folder, 'M1'), { recursive: true });
-  writeFileSync(path.join(folder, 'M1/00000001'), 'of the east');
-  await addLibrary({ name: 'moved', kind: 'directory', settings: { folder: path.join(home, 'old') } });
+  const directory = path.join(home, 'new');
+  mkdirSync(path.join(directory, 'M1'), { recursive: true });
+  writeFileSync(path.join(directory, 'M1/00000001'), 'of the east');
+  await addLibrary({ name: 'moved', kind: 'directory', settings: { directory: path.join(home, 'old') } });
   const row = { path: '/moved-to/1', volume: 'M1', library: 'moved', size: 11n, checksum: checksumOf('of the east') };
   await addFiles(app.ctx, [row]);
   const id = await ask('/moved-to/');
@@ -270,9 +270,9 @@ test('a library is read at the place, and by as many drives, as its changed sett
     const { rowCount } = await app.ctx.db.pool.query('SELECT FROM recall WHERE error IS NOT NULL');
     return rowCount === 1;
   });
-  expect(await set({ name: 'moved', settings: { folder }, drives: 3 })).toEqual({
+  expect(await set({ name: 'moved', settings: { directory }, drives: 3 })).toEqual({
     ...{ __typename: 'Library', name: 'moved', kind: 'directory', drives: 3, depthFiles: null, depthBytes: null },
-    settings: JSON.stringify({ folder }),
+    settings: JSON.stringify({ directory }),
   });
   await waitForDrives('moved', 3);
   await waitForState(app, id, 'COMPLETED');
@@ -282,9 +282,9 @@ test('a library is read at the place, and by as many drives, as its changed sett
 });
 
 test('a change of a library changes only the given settings, and none if one is refused', async () => {
-  await addLibrary({ name: 'plain', kind: 'directory', settings: { folder: '/tapes' }, drives: 4 });
+  await addLibrary({ name: 'plain', kind: 'directory', settings: { directory: '/tapes' }, drives: 4 });
   const as = { __typename: 'Library', name: 'plain', kind: 'directory', depthFiles: null, depthBytes: null };
-  expect(await set({ name: 'plain' })).toEqual({ ...as, settings: '{"folder":"/tapes"}', drives: 4 });
+  expect(await set({ name: 'plain' })).toEqual({ ...as, settings: '{"directory":"/tapes"}', drives: 4 });
   expect(await set({ name: 'plain', kind: 'directory', drives: null })).toMatchObject({ drives: 4 });
   expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
     __typename: 'InvalidInput',
@@ -295,13 +295,13 @@ test('a change of a library changes only the given settings, and none if one is 
   expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
     message: expect.stringMatching(/^depthFiles must not be set to \d+: it applies only to staging libraries, /),
   });
-  expect(await set({ name: 'plain', settings: { folder: '' }, drives: 5 })).toMatchObject({
-    message: expect.stringMatching(/^settings\.folder must be given/),
+  expect(await set({ name: 'plain', settings: { directory: '' }, drives: 5 })).toMatchObject({
+    message: expect.stringMatching(/^settings\.directory must be given/),
   });
   expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
     message: 'name must not be "directory": it is the first library, which DRIVES configures',
   });
-  expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"folder":"/tapes"}' });
+  expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"directory":"/tapes"}' });
 });
 
 test('a library with a greater depth is asked for more files', async () => {

@@ -28,11 +28,13 @@ const done = (stdout: string) => ({ code: 0, stdout, stderr: '' });
 
 test('a server restores from a library that is added, and stops the processes of one that is changed or removed', async () => {
   expect(countDrives()).toBe(1);
-  const folder = path.join(dataDir, 'east');
-  mkdirSync(path.join(folder, 'E1'), { recursive: true });
-  writeFileSync(path.join(folder, 'E1/00000001'), 'of the east');
+  const directory = path.join(dataDir, 'east');
+  mkdirSync(path.join(directory, 'E1'), { recursive: true });
+  writeFileSync(path.join(directory, 'E1/00000001'), 'of the east');
   const add = (name: string) =>
-    runCli(['library', 'add', name, '--kind', 'directory', '--set', `folder=${folder}`, '--drives', '1'], { env });
+    runCli(['library', 'add', name, '--kind', 'directory', '--set', `directory=${directory}`, '--drives', '1'], {
+      env,
+    });
   expect(await add('east')).toEqual(done('library east is added, type directory: 1 drive\n'));
   const csv = 'path,size,stage,volume,position,library\n/east/1,11,T,E1,1,east\n';
   expect(await runCli(['import', '-'], { env, stdin: csv })).toMatchObject({ code: 0 });
@@ -43,7 +45,7 @@ test('a server restores from a library that is added, and stops the processes of
   expect(await add('spare')).toMatchObject({ code: 0 });
   await waitFor('processes for its drives', async () => countDrives() === 3);
   const before = listEngineProcesses(server).map(({ pid }) => pid);
-  const change = ['library', 'set', 'spare', '--drives', '2', '--set', 'folder=/nowhere'];
+  const change = ['library', 'set', 'spare', '--drives', '2', '--set', 'directory=/nowhere'];
   expect(await runCli(change, { env })).toEqual(done('library spare is changed, type directory: 2 drives\n'));
   await waitFor('other processes in their place', async () => {
     const now = listEngineProcesses(server).map(({ pid }) => pid);
@@ -64,7 +66,7 @@ east       directory  1        1       -      -     in service
   const json = (await runCli(['library', 'list', '--json'], { env })).stdout;
   expect((await runCli(['library', 'list', '--json'], { env: remote })).stdout).toBe(json);
   const line = json.split('\n')[1] ?? '';
-  expect(JSON.parse(line)).toMatchObject({ name: 'east', settings: { folder }, contract: 'DRIVE' });
+  expect(JSON.parse(line)).toMatchObject({ name: 'east', settings: { directory }, contract: 'DRIVE' });
   for (const each of [env, remote])
     expect((await runCli(['library', 'set', 'east', '--drives', '1', '--json'], { env: each })).stdout).toBe(
       `${line}\n`,
@@ -112,9 +114,9 @@ const add = ['add', 'east', '--kind', 'directory'];
 const set = ['set', 'east'];
 
 test.each([
-  [[...add, '--set', 'folder'], '--set must be key=value'],
-  [[...add, '--set', 'folder=/a', 'folder=/b'], '--set gives folder twice'],
-  [[...add, '--set', 'folder=[1'], '--set folder: the value begins like JSON, but is not valid JSON'],
+  [[...add, '--set', 'directory'], '--set must be key=value'],
+  [[...add, '--set', 'directory=/a', 'directory=/b'], '--set gives directory twice'],
+  [[...add, '--set', 'directory=[1'], '--set directory: the value begins like JSON, but is not valid JSON'],
   [[...add, '--drives', 'two'], '--drives must be a whole number, not "two"'],
   [set, 'nothing to change: give --set, --drives, --depth-files or --depth-bytes'],
   [[...set, '--depth-files', 'all'], '--depth-files must be a whole number, not "all"'],

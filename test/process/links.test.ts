@@ -15,13 +15,13 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
+import { recordDirectories } from '../../src/domain/catalogue/directory-modes.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { linkDirectoryAttributes } from '../../src/restore-area/links/directories.js';
 import { beginLinks, LinkKeeper } from '../../src/restore-area/links/keeper.js';
-import { makeLink, removeLink, tidyLinkFolders } from '../../src/restore-area/links/link.js';
+import { makeLink, removeLink, tidyLinkDirectories } from '../../src/restore-area/links/link.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';
@@ -60,7 +60,7 @@ async function restore(...paths: string[]) {
 }
 
 const at = (file: string) => path.join(root, file);
-const tidy = (file: string) => tidyLinkFolders(root, at(file), linkDirectoryAttributes(app.ctx));
+const tidy = (file: string) => tidyLinkDirectories(root, at(file), linkDirectoryAttributes(app.ctx));
 const copyOf = (file: string) => path.join(app.restoreDir, file);
 
 /** Returns the doctor's findings. @param repair whether the doctor also repairs */
@@ -110,11 +110,11 @@ test('a link exists before a file is reported as restored, and leaves before the
 });
 
 test('a foreign file, directory or link at an archive path stays, is reported, and prevents no restore', async () => {
-  mkdirSync(at('/badc/folder'), { recursive: true });
+  mkdirSync(at('/badc/directory'), { recursive: true });
   writeFileSync(at('/badc/file'), 'mine');
   writeFileSync(at('/elsewhere'), 'elsewhere');
   symlinkSync(at('/elsewhere'), at('/badc/link'));
-  const paths = ['/badc/file', '/badc/folder', '/badc/link'];
+  const paths = ['/badc/file', '/badc/directory', '/badc/link'];
   const { id } = await restore(...paths);
   await settleDue();
   const found = await findLinks();
@@ -128,7 +128,7 @@ test('a foreign file, directory or link at an archive path stays, is reported, a
   await waitForWork('the link', () => existsSync(at('/badc/file')));
   await end(id, ...paths);
   expect(readFileSync(at('/badc/link'), 'utf8')).toBe('elsewhere');
-  expect(lstatSync(at('/badc/folder')).isDirectory()).toBe(true);
+  expect(lstatSync(at('/badc/directory')).isDirectory()).toBe(true);
   expect(existsSync(at('/badc/file'))).toBe(false);
 });
 
@@ -148,7 +148,7 @@ test('a dangling link and a link into the restore area are replaced, and a linke
 });
 
 test('a link that cannot be made delays no restore, and no copy leaves while a link may point to it', async () => {
-  writeFileSync(at('/badc'), 'no folder');
+  writeFileSync(at('/badc'), 'no directory');
   const { id } = await restore('/badc/a');
   await settleDue();
   expect((await findLinks()).map(({ kind }) => kind)).toEqual(['link-stuck']);
@@ -209,7 +209,7 @@ test.runIf(isRoot).each([
       symlinkSync('home/../home/./current/', at('/badc'));
     },
   ],
-])('a folder that %s is not followed', async (_what, change) => {
+])('a directory that %s is not followed', async (_what, change) => {
   mkdirSync(at('/elsewhere'));
   symlinkSync(at('/elsewhere'), at('/badc'));
   change();
@@ -252,25 +252,25 @@ test('two engines that settle the same link leave it right, and a late link of a
 });
 
 /** Restores a file below a directory, renames the file, and restores a file at the path of the directory. */
-async function replaceFolder(folder: string, file: string): Promise<void> {
+async function replaceDirectory(directory: string, file: string): Promise<void> {
   const { id } = await restore(file);
   await settleDue();
   await end(id, file);
   await settleDue();
-  await renameFiles(app.ctx, { from: file, to: `${folder}-moved` });
-  await restore(folder);
+  await renameFiles(app.ctx, { from: file, to: `${directory}-moved` });
+  await restore(directory);
   await settleDue();
 }
 
 test('a link replaces a directory of links of any depth, but no foreign directory', async () => {
-  await replaceFolder('/kk/a', '/kk/a/b/c');
+  await replaceDirectory('/kk/a', '/kk/a/b/c');
   // the copy of /kk/a has another path while the directory /kk/a exists in the restore area
   const { rows: copies } = await app.ctx.db.pool.query<{ place: string }>(
     `SELECT coalesce(disk_path, path) AS place FROM tape_file WHERE path = '/kk/a'`,
   );
   expect(readlinkSync(at('/kk/a'))).toBe(copyOf(copies[0]?.place ?? ''));
   mkdirSync(at('/kk/theirs'), { mode: 0o755 });
-  await replaceFolder('/kk/theirs', '/kk/theirs/b/c');
+  await replaceDirectory('/kk/theirs', '/kk/theirs/b/c');
   expect(await listFindings()).toEqual([['link-stuck', at('/kk/theirs')]]);
   expect(lstatSync(at('/kk/theirs')).isDirectory()).toBe(true);
   // a user's directory in a directory of Tapegate
@@ -297,7 +297,7 @@ test('directories that match those of Tapegate are removed with the last link in
 test.each([0o022, 0o077])('directories of links have the modes of the originals with umask %o', async (umask) => {
   const before = process.umask(umask);
   try {
-    await recordFolders(app.ctx, [
+    await recordDirectories(app.ctx, [
       { path: '/open', mode: 0o755, gid: null },
       { path: '/open/private', mode: 0o700, gid: null },
     ]);
@@ -315,7 +315,7 @@ test.each([0o022, 0o077])('directories of links have the modes of the originals 
 });
 
 test('a directory that an engine was killed before it finished gets its mode with the next link', async () => {
-  await recordFolders(app.ctx, [{ path: '/open', mode: 0o755, gid: null }]);
+  await recordDirectories(app.ctx, [{ path: '/open', mode: 0o755, gid: null }]);
   mkdirSync(at('/open'));
   chmodSync(at('/open'), 0o1700);
   await restore('/open/a');

@@ -178,20 +178,20 @@ test.each([
 ] as const)('the last email lists the files beyond the %s', async (...row) => {
   const [, user, size, maxFiles, what, why, files, subject] = row;
   const gate = holdReads(library);
-  const folder = `/out-${user}`;
+  const directory = `/out-${user}`;
   await addQuota(app.ctx, user, size);
-  await addTaped(app.ctx, library, [{ path: `${folder}/a`, volume: `OUT-${user}` }]);
+  await addTaped(app.ctx, library, [{ path: `${directory}/a`, volume: `OUT-${user}` }]);
   const notifyOnLastFile = `${user}@last.example`;
-  const input = { quota: user, pattern: `${folder}/`, maxFiles, retention: RETENTION, notifyOnLastFile };
+  const input = { quota: user, pattern: `${directory}/`, maxFiles, retention: RETENTION, notifyOnLastFile };
   await made(app, input);
   await addFiles(
     app.ctx,
-    ['b', 'c', 'd', 'e'].map((name) => ({ path: `${folder}/${name}`, stage: 'ONDISK' as const })),
+    ['b', 'c', 'd', 'e'].map((name) => ({ path: `${directory}/${name}`, stage: 'ONDISK' as const })),
   );
   gate.open();
-  const last = await server.waitForMail(notifyOnLastFile, `Restored${subject}: ${folder}/`);
+  const last = await server.waitForMail(notifyOnLastFile, `Restored${subject}: ${directory}/`);
   expect(last.body).toContain(`\n  on disk:  ${files}, 2.00 kB\n  ${what} ${why}\n`);
-  for (const name of ['c', 'd', 'e']) expect(last.body).toContain(`\n  ${folder}/${name} (${why})\n`);
+  for (const name of ['c', 'd', 'e']) expect(last.body).toContain(`\n  ${directory}/${name} (${why})\n`);
 });
 
 test('a release that completes a request sends the last email, and a later release sends none', async () => {

@@ -15,7 +15,7 @@ import { findProgram } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const FOLDER = path.join(packageRoot, 'clients/python');
+const DIRECTORY = path.join(packageRoot, 'clients/python');
 const PYTHON = findProgram('python3');
 if (!PYTHON) console.warn('python3 is missing: the tests of its client are skipped');
 
@@ -45,13 +45,13 @@ const app = useApp({ library, config: { access: { auth: new Set(['token']) } } }
 afterAll(cleanUp);
 
 const start = (args: string[], more = {}) =>
-  startProcess(PYTHON ?? '', args, { cwd: FOLDER, env: { ...env, ...more } });
+  startProcess(PYTHON ?? '', args, { cwd: DIRECTORY, env: { ...env, ...more } });
 const command = async (...args: string[]): Promise<Result> => await start(['tapegate.py', ...args]).ended;
 const script = (text: string, more = {}) =>
   start(['-c', `from tapegate import *\nimport json\ntapes = Tapegate()\n${text}`], more);
 
 test('the client turns every integer that GraphQL sends as text into a number', () => {
-  const text = readFileSync(path.join(FOLDER, 'tapegate.py'), 'utf8');
+  const text = readFileSync(path.join(DIRECTORY, 'tapegate.py'), 'utf8');
   const [, list = ''] = /^INTEGERS = \{([^}]*)\}/m.exec(text) ?? [];
   expect(new Set([...list.matchAll(/"(\w+)"/g)].map(([, name]) => name))).toEqual(integerFields);
 });

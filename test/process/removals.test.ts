@@ -111,21 +111,21 @@ test('a request that is revived and ends again while its copies are removed is l
 
 const isRoot = process.geteuid?.() === 0;
 test.each([
-  { what: 'mode', change: (folder: string) => chmodSync(folder, 0o2770), isAllowed: true },
-  { what: 'group', change: (folder: string) => chownSync(folder, -1, 65_534), isAllowed: isRoot },
-  { what: 'owner', change: (folder: string) => chownSync(folder, 65_534, -1), isAllowed: isRoot },
+  { what: 'mode', change: (directory: string) => chmodSync(directory, 0o2770), isAllowed: true },
+  { what: 'group', change: (directory: string) => chownSync(directory, -1, 65_534), isAllowed: isRoot },
+  { what: 'owner', change: (directory: string) => chownSync(directory, 65_534, -1), isAllowed: isRoot },
 ])(
   'a directory that was given another $what stays when its last copy leaves, and those below it are removed',
   async (row) => {
     if (!row.isAllowed) return;
-    const folder = place(`own-${row.what}`);
+    const directory = place(`own-${row.what}`);
     const id = await restore(`/own-${row.what}/made/a`);
-    row.change(folder);
-    const { mode, uid, gid } = statSync(folder);
+    row.change(directory);
+    const { mode, uid, gid } = statSync(directory);
     await cancel(app, id);
     await removeCopies();
-    expect(statSync(folder)).toMatchObject({ mode, uid, gid });
-    expect(existsSync(path.join(folder, 'made'))).toBe(false);
+    expect(statSync(directory)).toMatchObject({ mode, uid, gid });
+    expect(existsSync(path.join(directory, 'made'))).toBe(false);
   },
 );
 

@@ -7,7 +7,7 @@ import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileS
 import path from 'node:path';
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
-import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
+import { recordDirectories } from '../../src/domain/catalogue/directory-modes.js';
 import { purgeFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { importRows } from '../../src/domain/import/import.js';
@@ -34,13 +34,13 @@ const library = createMemoryLibrary();
 const { onRead } = library;
 const linkRoot = makeTempDir();
 /** Matches the doctor's finding about a directory of links that blocks a link. */
-const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
+const isDirectoryOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
 const app = useApp({ library, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
 
 afterEach(async () => {
   library.onRead = onRead;
-  expect((await findFaults(app, { checksums: true })).filter((fault) => !isFolderOfLinks.test(fault))).toEqual([]);
+  expect((await findFaults(app, { checksums: true })).filter((fault) => !isDirectoryOfLinks.test(fault))).toEqual([]);
 });
 afterAll(async () => {
   await cleanUp();
@@ -50,7 +50,7 @@ afterAll(async () => {
 
 const ask = (files: string[], of = app) => makeRequest(of, { quota: 'alice', files, retention: '2099-01-01' });
 const rename = (from: string, to: string) => renameFiles(app.ctx, { from, to });
-const below = (folder: string) => listTree(app.restoreDir).filter((name) => name.startsWith(folder));
+const below = (directory: string) => listTree(app.restoreDir).filter((name) => name.startsWith(directory));
 
 /** Returns the path at which clients can read a file. */
 async function placeOf(file: string): Promise<string | null> {
@@ -88,7 +88,7 @@ const waitForLink = (file: string, is = true) =>
 
 test('the copy of a renamed file stays in place, is linked and served at the new path, and leaves with its requests', async () => {
   const contents = await addTaped(app.ctx, library, [{ path: '/stay/a' }]);
-  await recordFolders(app.ctx, [{ path: '/stay', mode: 0o755, gid: null }]);
+  await recordDirectories(app.ctx, [{ path: '/stay', mode: 0o755, gid: null }]);
   const id = await restore('/stay/a');
   await waitForLink('/stay/a');
   await rename('/stay/a', '/moved/b');

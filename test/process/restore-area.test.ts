@@ -36,7 +36,7 @@ const { app, library, clock, tape, ask, restore, place, query } = useMemorySite(
 
 beforeAll(async () => {
   outside = path.join(app.dataDir, 'outside');
-  mkdirSync(path.join(outside, 'folder'), { recursive: true });
+  mkdirSync(path.join(outside, 'directory'), { recursive: true });
   writeFileSync(path.join(outside, 'file'), 'outside');
 });
 
@@ -61,7 +61,7 @@ function photograph(): Record<string, string> {
   return Object.fromEntries(
     entries.map((entry) => {
       const place = path.join(entry.parentPath, entry.name);
-      const kind = entry.isDirectory() ? 'folder' : entry.isFIFO() ? 'pipe' : 'other';
+      const kind = entry.isDirectory() ? 'directory' : entry.isFIFO() ? 'pipe' : 'other';
       const link = entry.isSymbolicLink() && `link to ${readlinkSync(place)}`;
       return [path.relative(app.dataDir, place), entry.isFile() ? `${lstatSync(place).size} bytes` : link || kind];
     }),
@@ -73,7 +73,7 @@ type Obstacle = [what: string, file: string, arrange: (at: string) => void, erro
 const away = 'leads through a link to';
 const other = 'another file exists at';
 const obstacles: Obstacle[] = [
-  ['a link that leads out', '/link-out/a', () => symlinkSync(path.join(outside, 'folder'), place('link-out')), away],
+  ['a link that leads out', '/link-out/a', () => symlinkSync(path.join(outside, 'directory'), place('link-out')), away],
   [
     'a link that leads out, further up',
     '/up/link/b/c/a',
@@ -94,7 +94,7 @@ const obstacles: Obstacle[] = [
   ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'a file is at the path'],
   ['a link to a file', '/place-link', (at) => symlinkSync(path.join(outside, 'file'), at), other],
   ['a link to nothing', '/place-gone', (at) => symlinkSync(path.join(outside, 'new'), at), other],
-  ['a directory', '/place-folder', (at) => mkdirSync(path.join(at, 'inner'), { recursive: true }), other],
+  ['a directory', '/place-directory', (at) => mkdirSync(path.join(at, 'inner'), { recursive: true }), other],
   ['a pipe', '/place-pipe', (at) => execFileSync('mkfifo', [at]), other],
   ['another file', '/place-file', (at) => writeFileSync(at, 'own'), other],
 ];

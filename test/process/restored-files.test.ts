@@ -15,7 +15,7 @@ import {
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
-import { readFolderModes, recordFolders } from '../../src/domain/catalogue/folder-modes.js';
+import { readDirectoryModes, recordDirectories } from '../../src/domain/catalogue/directory-modes.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows.js';
 import { archiveTree } from '../../src/engine/archive/archive.js';
@@ -246,7 +246,7 @@ test("a user's file with the same bytes counts as the copy, and its checksum is 
 test("a user's file that stood for a copy serves no later request once its bytes have changed", async () => {
   const file = '/stood/changed';
   await register(file);
-  await recordFolders(app.ctx, [{ path: '/stood', mode: 0o755, gid: null }]);
+  await recordDirectories(app.ctx, [{ path: '/stood', mode: 0o755, gid: null }]);
   mkdirSync(place('stood'), { recursive: true });
   writeFileSync(place(file), bytes, { mode: 0o644 });
   const earlier = [await restore(file)];
@@ -353,16 +353,17 @@ test.each(['memory', 'disk'])(
   },
 );
 
-const modesOf = (...folders: string[]) => folders.map((folder) => (statSync(place(folder)).mode & 0o7777).toString(8));
+const modesOf = (...directories: string[]) =>
+  directories.map((directory) => (statSync(place(directory)).mode & 0o7777).toString(8));
 
 test('a restored directory is as closed as its original and the parents of the original', async () => {
   const closed = path.join(app.dataDir, 'closed');
   const dir = path.join(closed, 'tree');
-  for (const folder of ['open', 'group', 'own']) mkdirSync(path.join(dir, folder), { recursive: true });
+  for (const directory of ['open', 'group', 'own']) mkdirSync(path.join(dir, directory), { recursive: true });
   for (const file of ['top', 'open/f', 'group/f', 'own/f']) writeFileSync(path.join(dir, file), file, { mode: 0o644 });
-  for (const [folder, mode] of Object.entries({ open: 0o755, group: 0o750, own: 0o700 })) {
-    chownSync(path.join(dir, folder), -1, OWNER.gid);
-    chmodSync(path.join(dir, folder), mode);
+  for (const [directory, mode] of Object.entries({ open: 0o755, group: 0o750, own: 0o700 })) {
+    chownSync(path.join(dir, directory), -1, OWNER.gid);
+    chmodSync(path.join(dir, directory), mode);
   }
   chmodSync(dir, 0o755);
   chmodSync(closed, 0o700);
@@ -397,7 +398,7 @@ test('directories have the modes that an import says, and are closed to others w
   const list = '{"path":"/modes/said/","mode":"0705","gid":"0"}\n{"path":"/modes/said/","mode":"2775"}\n';
   expect(await importRows(app.ctx, readRows(Readable.from([Buffer.from(list)])))).toMatchObject({
     added: 0,
-    folders: 1,
+    directories: 1,
   });
   await complete(await ask('/modes/said/f', '/modes/unknown/f'));
   // no other user may write in these directories
@@ -405,12 +406,12 @@ test('directories have the modes that an import says, and are closed to others w
 });
 
 test('a directory of two archived trees permits only what both permit', async () => {
-  const record = (mode: number, gid: bigint) => recordFolders(app.ctx, [{ path: '/both', mode, gid }]);
+  const record = (mode: number, gid: bigint) => recordDirectories(app.ctx, [{ path: '/both', mode, gid }]);
   await record(0o775, 1n);
   await record(0o755, 2n);
-  expect(await readFolderModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o755, gid: 1n }]]));
+  expect(await readDirectoryModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o755, gid: 1n }]]));
   await record(0o750, 2n);
-  expect(await readFolderModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o700, gid: 1n }]]));
+  expect(await readDirectoryModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o700, gid: 1n }]]));
 });
 
 test('a directory that exists keeps its mode, and its empty directories leave with the copies', async () => {
@@ -426,12 +427,12 @@ test('a directory that exists keeps its mode, and its empty directories leave wi
 
 test('a directory on disk is closed with its original, and one made before its mode was known leaves with its copies', async () => {
   for (const file of ['/proj/f', '/proj/g', '/late/f']) await register(file);
-  await recordFolders(app.ctx, [{ path: '/proj', mode: 0o755, gid: null }]);
+  await recordDirectories(app.ctx, [{ path: '/proj', mode: 0o755, gid: null }]);
   await restore('/proj/f');
   const id = await restore('/late/f');
   expect(modesOf('proj', 'late')).toEqual(['755', '750']);
   for (const [dir, mode] of Object.entries({ '/proj': 0o700, '/late': 0o755 }))
-    await recordFolders(app.ctx, [{ path: dir, mode, gid: null }]);
+    await recordDirectories(app.ctx, [{ path: dir, mode, gid: null }]);
   await restore('/proj/g');
   expect(modesOf('proj', 'late')).toEqual(['700', '750']);
   await remove('/late/f', id);

@@ -49,14 +49,14 @@ const request = (patterns: string) => makeRequest(app, { quota: 'alice', retenti
 const keeping = ['storm', 's3'] as const;
 
 /** Puts files in each library, below a directory with the name of the library. */
-async function putInAll(folder: string, files: readonly string[]): Promise<Map<string, Buffer>> {
+async function putInAll(directory: string, files: readonly string[]): Promise<Map<string, Buffer>> {
   const contents = await Promise.all(
     names.map((name) =>
       putFiles(
         app,
         name,
         kinds[name],
-        files.map((file) => ({ path: `/${folder}/${name}/${file}` })),
+        files.map((file) => ({ path: `/${directory}/${name}/${file}` })),
       ),
     ),
   );
@@ -94,14 +94,14 @@ function expectRestored(contents: ReadonlyMap<string, Uint8Array>): void {
 }
 
 /** Returns the files that libraries keep although no request needs them, and the end time of each file. */
-async function readKept(folder: string): Promise<Map<string, string | null>> {
+async function readKept(directory: string): Promise<Map<string, string | null>> {
   type Copy = { path: string; until: string | null };
   const { libraries } = await askData<{ libraries: Edges<{ staging: { nextKept: Copy[] } | null }> }>(
     app,
     '{ libraries { edges { node { staging { nextKept { path until } } } } } }',
   );
   const copies = libraries.edges.flatMap(({ node }) => node.staging?.nextKept ?? []);
-  return new Map(copies.flatMap(({ path, until }) => (path.startsWith(`/${folder}/`) ? [[path, until]] : [])));
+  return new Map(copies.flatMap(({ path, until }) => (path.startsWith(`/${directory}/`) ? [[path, until]] : [])));
 }
 
 test('a file that no drive read before it left the disk of the library is requested again', async () => {

@@ -70,8 +70,8 @@ test('a scan registers files with their positions once, and changes at the next 
   const all = [file('a/one', 13n, 9n), file('a/two words', 6n, 4n), file('b/empty', 0n, 0n)];
   expect(await readStored()).toEqual(all);
   await bench.put('V1', 11n, Buffer.from('written anew'), '/a/one');
-  const folder = await scan('V1', '--prefix', '/tape/b');
-  expect(folder).toMatchObject({ code: 0, stdout: '1 file on V1: 0 added, 0 updated, 1 unchanged\n' });
+  const directory = await scan('V1', '--prefix', '/tape/b');
+  expect(directory).toMatchObject({ code: 0, stdout: '1 file on V1: 0 added, 0 updated, 1 unchanged\n' });
   const again = await scan('V1', '--library', 'lto', '--drive', 'lto-2');
   expect(again).toMatchObject({ code: 0, stdout: '3 files on V1: 0 added, 1 updated, 2 unchanged\n' });
   expect(await readStored()).toEqual([file('a/one', 12n, 11n), ...all.slice(1)]);

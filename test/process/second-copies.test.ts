@@ -339,9 +339,9 @@ test('a file that a staging library has ready is read there while the library dr
 });
 
 test.each<[string, string, (place: string) => void]>([
-  ['file', 'G1', (place) => writeFileSync(place, 'a file where a folder should be')],
+  ['file', 'G1', (place) => writeFileSync(place, 'a file where a directory should be')],
   ['link', 'G2', (place) => symlinkSync(makeTempDir(), place)],
-])('a %s in the place of a folder of the restore area is no error of the tape copy', async (_what, volume, put) => {
+])('a %s in the place of a directory of the restore area is no error of the tape copy', async (_what, volume, put) => {
   const copies = await addTwice(volume, { path: `/blocked-${volume}/f` });
   put(path.join(app.restoreDir, `blocked-${volume}`));
   const id = await request(copies.path);

@@ -26,10 +26,10 @@ const app = useApp(options, async () => {
 });
 afterAll(cleanUp);
 
-const put = (folder: string, count: number) =>
+const put = (directory: string, count: number) =>
   addRemote(app.ctx, system, {
     library: 'silo',
-    files: Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${n}` })),
+    files: Array.from({ length: count }, (_, n) => ({ path: `/${directory}/${n}` })),
   });
 
 interface Told {

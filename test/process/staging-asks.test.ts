@@ -69,8 +69,8 @@ function startAsking({ depth = { files: 1000, bytes: null }, stage = 100, calls 
 }
 
 const request = (patterns: string, quota = 'alice') => makeRequest(app, { quota, retention: '2099-01-01', patterns });
-const pathsOf = (count: number, folder = 'a') =>
-  Array.from({ length: count }, (_, n) => `/${folder}/${String(n).padStart(3, '0')}`);
+const pathsOf = (count: number, directory = 'a') =>
+  Array.from({ length: count }, (_, n) => `/${directory}/${String(n).padStart(3, '0')}`);
 const put = (paths: readonly string[], size = 1000) =>
   addRemote(app.ctx, system, { library: 'silo', files: paths.map((path) => ({ path, size })) });
 const sql = async <Row extends object>(text: string, values: unknown[] = []) =>

@@ -46,17 +46,17 @@ afterAll(async () => {
   expect((await readDisks(app)).reserved).toBe(0n);
 });
 
-const put = (folder: string, count: number, size = 1000) =>
+const put = (directory: string, count: number, size = 1000) =>
   addRemote(app.ctx, system, {
     library: 'silo',
-    files: Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${String(n).padStart(2, '0')}`, size })),
+    files: Array.from({ length: count }, (_, n) => ({ path: `/${directory}/${String(n).padStart(2, '0')}`, size })),
   });
-const request = (folder: string) =>
-  makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${folder}/` });
+const request = (directory: string) =>
+  makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${directory}/` });
 const callsOf = (what: string) => system.log.filter((call) => call.what === what);
-const readAttempts = async (folder: string) => {
+const readAttempts = async (directory: string) => {
   const query = `SELECT coalesce(sum(c.attempts), 0)::int AS n FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path LIKE $1`;
-  return (await app.ctx.db.pool.query<{ n: number }>(query, [`/${folder}/%`])).rows[0]?.n;
+  return (await app.ctx.db.pool.query<{ n: number }>(query, [`/${directory}/%`])).rows[0]?.n;
 };
 
 async function readParts(id: number) {
@@ -359,19 +359,19 @@ test.each([
   ['fail', (path: string) => new LibraryError('TRANSIENT', `the pool of ${path} is away`)],
   ['are to be made later', (path: string) => new RetryLaterError(`the pool of ${path} is busy`, 300)],
 ])('files whose reads %s delay no other file, and are restored when that ends', async (how, makeError) => {
-  const folder = how.replaceAll(' ', '-');
-  await put(folder, 20);
-  let isBad = (path: string) => path < `/${folder}/05`; // the files that are read first
+  const directory = how.replaceAll(' ', '-');
+  await put(directory, 20);
+  let isBad = (path: string) => path < `/${directory}/05`; // the files that are read first
   system.onRead = async (path) => {
     if (isBad(path)) throw makeError(path);
   };
-  const id = await request(folder);
+  const id = await request(directory);
   const view = await waitFor('the other files', async () => {
     clock.advance(60);
     const seen = await viewRequest(app, id);
     return seen.filesOnDisk === 15 && seen;
   });
-  expect([view.filesFailed, await readAttempts(folder)]).toEqual([0, 0]);
+  expect([view.filesFailed, await readAttempts(directory)]).toEqual([0, 0]);
   isBad = () => false;
   clock.advance(4000);
   await ring(app, 'recall');

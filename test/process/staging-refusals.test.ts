@@ -32,10 +32,10 @@ beforeEach(async () => {
 const start = createFreshApp({ now: clock.now });
 
 /** Requests new files below a directory. */
-async function request(folder: string, count = 3): Promise<number> {
-  const files = Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${n}` }));
+async function request(directory: string, count = 3): Promise<number> {
+  const files = Array.from({ length: count }, (_, n) => ({ path: `/${directory}/${n}` }));
   await addRemote(app.ctx, system, { library: 'silo', files });
-  return await makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${folder}/` });
+  return await makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${directory}/` });
 }
 
 /** Makes calls fail. @returns a function that ends the failures */

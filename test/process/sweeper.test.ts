@@ -34,7 +34,7 @@ test('the sweeper keeps the directory if asked to, and spares other processes an
   const dir = makeTempDir();
   const other = startProcess('sleep', ['600'], { env: { DATA_DIR: `${dir}-other/data` } });
   const spared = startProcess('sleep', ['600'], { env: { DATA_DIR: `${dir}/data` } });
-  await startSweeper(dir).sweep({ keepFolder: true, spare: process.pid });
+  await startSweeper(dir).sweep({ keepDirectory: true, spare: process.pid });
   expect([existsSync(dir), lives(other.pid), lives(spared.pid)]).toEqual([true, true, true]);
   await startSweeper(dir).sweep();
   await waitFor('the process to end', async () => !lives(spared.pid));

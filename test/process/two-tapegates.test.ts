@@ -22,7 +22,7 @@ const contents = new Map<string, Buffer>(
       ['good/a b', 300_000],
       ['good/ü%41', 0],
       ['good/b', 1],
-      ['bad/folder/file', 1000],
+      ['bad/directory/file', 1000],
       ...[1, 2, 3].map((n) => [`full/${n}`, 400_000] as const),
       ['late/a', 1000],
       ['broken/large', 8_000_000],
@@ -51,8 +51,8 @@ beforeAll(async () => {
   await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
   // the near catalogue has the checksum of every other file
   const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
-  const known = rows.filter(([file]) => file !== '/there/bad/folder/file');
-  await addRows([...known, rowOf('/arc/bad/none', 7), rowOf('/arc/bad/folder', 1000)]);
+  const known = rows.filter(([file]) => file !== '/there/bad/directory/file');
+  await addRows([...known, rowOf('/arc/bad/none', 7), rowOf('/arc/bad/directory', 1000)]);
 });
 
 afterEach(async () => {
@@ -83,10 +83,10 @@ async function expectRestored(file: string): Promise<void> {
   expect(tapeFile).toEqual({ stage: 'RESTORED', checksum: checksumOf(bytes) });
 }
 
-const filesOf = (folder: string) => [...contents.keys()].filter((file) => file.startsWith(`/arc/${folder}/`));
+const filesOf = (directory: string) => [...contents.keys()].filter((file) => file.startsWith(`/arc/${directory}/`));
 
-const ask = (folder: string) =>
-  made(near, { quota: 'ann', files: filesOf(folder).map(nearPath), retention: '2099-01-01T00:00:00Z' });
+const ask = (directory: string) =>
+  made(near, { quota: 'ann', files: filesOf(directory).map(nearPath), retention: '2099-01-01T00:00:00Z' });
 
 /** Adds a file of zeros that takes a while to read from the far tape. */
 async function addLong(file: string, size: number): Promise<void> {
@@ -123,12 +123,15 @@ async function expectReleased(): Promise<void> {
 
 test('files are restored from the far tapes and released there, and those that it does not have fail with its error', async () => {
   const known = filesOf('good');
-  const files = ['/there/bad/none', '/there/bad/folder', ...known.map(nearPath)];
+  const files = ['/there/bad/none', '/there/bad/directory', ...known.map(nearPath)];
   const view = await waitForState(near, await made(near, { quota: 'ann', files }), 'PARTIAL');
   const byPath = new Map(view.files.map(({ path: file, ...requestFile }) => [file, requestFile]));
   const failed = { state: 'FAILED', errorClass: 'PERMANENT' };
   expect(byPath.get('/there/bad/none')).toMatchObject({ ...failed, error: expect.stringMatching(/no such file/) });
-  expect(byPath.get('/there/bad/folder')).toMatchObject({ ...failed, error: expect.stringMatching(/is a directory/) });
+  expect(byPath.get('/there/bad/directory')).toMatchObject({
+    ...failed,
+    error: expect.stringMatching(/is a directory/),
+  });
   expect([view.filesTotal, view.filesFailed]).toEqual([5, 2]);
   for (const file of known) await expectRestored(file);
   await expectReleased();

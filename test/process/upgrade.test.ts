@@ -18,7 +18,7 @@ import { waitForEnd } from '../support/server.js';
 const CLIENTS = 2;
 const CALLS = 8;
 /** Number of directories. One directory is requested before and after each exchange of engines. */
-const FOLDERS = 5;
+const DIRECTORIES = 5;
 
 /** A schema change with which older versions still work. */
 const MIGRATION = `ALTER TABLE "request" ADD COLUMN "next" TEXT NOT NULL DEFAULT 'made by an older version';
@@ -50,10 +50,10 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   const gateways = await Promise.all([startGateway(0), startGateway(1)]);
   const balancer: Balancer = await startBalancer(ports.map(({ port }) => port));
   let engine = await startEngine();
-  const ask = (folder: number) => makeRequest(balancer, { quota: 'alice', patterns: `/tape/${folder}/` });
+  const ask = (directory: number) => makeRequest(balancer, { quota: 'alice', patterns: `/tape/${directory}/` });
   const asked = [await ask(1)];
   await run(['suspend', 'user', 'bob']);
-  const watched = await makeRequest(balancer, { quota: 'bob', patterns: `/tape/${FOLDERS}/` });
+  const watched = await makeRequest(balancer, { quota: 'bob', patterns: `/tape/${DIRECTORIES}/` });
   const watcher = watchToTheEnd(balancer, watched);
   const load = startLoad(balancer, CLIENTS);
   const exchange = async (n: number, which = {}) => {
@@ -95,9 +95,9 @@ async function fillArchive(
   dataDir: string,
 ): Promise<void> {
   const tree = path.join(dataDir, 'tree');
-  for (let folder = 1; folder <= FOLDERS; folder++) {
-    mkdirSync(path.join(tree, String(folder)), { recursive: true });
-    for (let n = 0; n < 4; n++) writeFileSync(path.join(tree, String(folder), `${n}.nc`), randomBytes(100_000));
+  for (let directory = 1; directory <= DIRECTORIES; directory++) {
+    mkdirSync(path.join(tree, String(directory)), { recursive: true });
+    for (let n = 0; n < 4; n++) writeFileSync(path.join(tree, String(directory), `${n}.nc`), randomBytes(100_000));
   }
   await run(['archive', tree, '--prefix', '/tape', '--new-library']);
   await run(['disk', 'add', path.join(dataDir, 'restore'), '--size', '1G', '--create']);

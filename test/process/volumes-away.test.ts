@@ -33,14 +33,14 @@ const app = useApp({ library, now: clock.now }, async () => {
 afterAll(cleanUp);
 
 async function fillVolume(volume: string, count: number): Promise<string> {
-  const folder = path.join(libraryDir, volume);
-  mkdirSync(folder);
+  const directory = path.join(libraryDir, volume);
+  mkdirSync(directory);
   const rows = Array.from({ length: count }, (_, n) => {
-    writeFileSync(path.join(folder, String(n + 1).padStart(8, '0')), `file ${n}`);
+    writeFileSync(path.join(directory, String(n + 1).padStart(8, '0')), `file ${n}`);
     return { path: `/${volume}/${n}`, volume, position: BigInt(n + 1), size: BigInt(`file ${n}`.length) };
   });
   await addFiles(app.ctx, rows);
-  return folder;
+  return directory;
 }
 
 const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
@@ -55,8 +55,8 @@ async function waitForHeld(volume: string): Promise<string> {
 }
 
 test('no file of a volume that is away fails, however often the volume is resumed', async () => {
-  const folder = await fillVolume('AWAY', 12);
-  renameSync(folder, `${folder}-out`);
+  const directory = await fillVolume('AWAY', 12);
+  renameSync(directory, `${directory}-out`);
   const id = await ask('/AWAY/');
   for (let times = 0; times < 2; times++) {
     expect(await waitForHeld('AWAY')).toContain('mounting failed 3 times: the library has no volume AWAY');
@@ -65,7 +65,7 @@ test('no file of a volume that is away fails, however often the volume is resume
     await resume(app, 'VOLUME', 'AWAY');
   }
   await waitForHeld('AWAY');
-  renameSync(`${folder}-out`, folder);
+  renameSync(`${directory}-out`, directory);
   await resume(app, 'VOLUME', 'AWAY');
   await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 12, filesFailed: 0 });
@@ -94,18 +94,18 @@ test('an empty library directory, which may be unmounted, is reported, and no vo
 });
 
 test('a missing file fails alone, and no file fails when the whole volume disappears', async () => {
-  const folder = await fillVolume('LEAVES', 12);
-  const file = path.join(folder, '00000002');
+  const directory = await fillVolume('LEAVES', 12);
+  const file = path.join(directory, '00000002');
   renameSync(file, `${file}-later`);
   const id = await ask('/LEAVES/');
   await waitFor('the other files', async () => (await viewRequest(app, id)).filesOnDisk === 11);
   await cancel(app, id);
   await waitFor('the copies to go', async () => !(await viewRequest(app, id)).files.some((h) => h.stage !== 'ONTAPE'));
-  renameSync(folder, `${folder}-gone`);
+  renameSync(directory, `${directory}-gone`);
   const again = await ask('/LEAVES/');
   await waitForHeld('LEAVES');
   expect(await viewRequest(app, again)).toMatchObject({ filesFailed: 0, filesOnDisk: 0 });
-  renameSync(`${folder}-gone`, folder);
+  renameSync(`${directory}-gone`, directory);
   renameSync(`${file}-later`, file);
   await resume(app, 'VOLUME', 'LEAVES');
   await waitThroughPauses(app, clock, again, 'COMPLETED');
@@ -113,8 +113,8 @@ test('a missing file fails alone, and no file fails when the whole volume disapp
 
 /** Creates a request in which one file has failed and one file is on disk. */
 async function failOne(volume: string): Promise<{ id: number; mend: () => void }> {
-  const folder = await fillVolume(volume, 2);
-  const file = path.join(folder, '00000001');
+  const directory = await fillVolume(volume, 2);
+  const file = path.join(directory, '00000001');
   renameSync(file, `${file}-out`);
   const id = await ask(`/${volume}/`);
   await waitThroughPauses(app, clock, id, 'PARTIAL');

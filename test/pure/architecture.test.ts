@@ -327,10 +327,10 @@ test('the command line loads a command only when it is named, and a command load
 const unchecked = new Set(
   `cancelStageRequestFiles commonFileFields countAtPrimaryPlace countUnresolved countReleased
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
-  getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readUnresolved readStageRequest
+  getRequestWithPaths isListed keyOf listDirectory parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
-  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showFolder siteParts streamRequestPaths withSlot describeUnchecked waitingReasons`.match(
+  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showDirectory siteParts streamRequestPaths withSlot describeUnchecked waitingReasons`.match(
     /\w+/g,
   ),
 );

@@ -117,7 +117,8 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
   stub('systemctl', `cat ${dir}/opt/tapegate/dist/program/tapegate.cjs > ${dir}/started`);
   const upgrade = (version: number, program = `console.log(${version})`) => {
     const release = path.join(dir, `release-${version}`);
-    for (const folder of ['dist/program', 'deploy/systemd']) mkdirSync(path.join(release, folder), { recursive: true });
+    for (const directory of ['dist/program', 'deploy/systemd'])
+      mkdirSync(path.join(release, directory), { recursive: true });
     writeFileSync(path.join(release, 'dist/program/tapegate.cjs'), program);
     writeFileSync(path.join(release, 'deploy/systemd/tapegate'), `wrapper ${version}`);
     execFileSync('tar', ['-czf', 'tapegate-0.2.0.tar.gz', `release-${version}`], { cwd: dir });

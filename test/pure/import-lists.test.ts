@@ -131,12 +131,12 @@ test('an S3 inventory is read: the latest versions of its objects, with decoded 
     { Key: 'a+file%2Bwith%2C%22%C3%A9%0A' },
     { Key: 'b', IsLatest: 'false' },
     { Key: 'b', IsDeleteMarker: 'true', Size: '', ETag: '' },
-    { Key: 'folder/', Size: '0' },
-    { Key: 'folder/c', StorageClass: 'STANDARD' },
+    { Key: 'directory/', Size: '0' },
+    { Key: 'directory/c', StorageClass: 'STANDARD' },
   ];
   expect(await readObjects(objects)).toEqual({
-    rows: ['1: /a file+with,"é\n 1000', '5: /folder/c 1000'],
-    skipped: { 'versions that are not the latest': 1, 'delete markers': 1, folders: 1 },
+    rows: ['1: /a file+with,"é\n 1000', '5: /directory/c 1000'],
+    skipped: { 'versions that are not the latest': 1, 'delete markers': 1, directories: 1 },
   });
   expect(await readObjects(objects, { storageClasses: ['GLACIER', 'DEEP_ARCHIVE'] })).toMatchObject({
     rows: ['1: /a file+with,"é\n 1000'],

@@ -19,10 +19,14 @@ test.each(['lto', 'constructor'])('the unknown library type %s is refused with t
 });
 
 test.each([
-  [{}, 'folder', 'folder must be given: an absolute path'],
-  [{ folder: 'tapes' }, 'folder', 'folder must be an absolute path, not "tapes"'],
+  [{}, 'directory', 'directory must be given: an absolute path'],
+  [{ directory: 'tapes' }, 'directory', 'directory must be an absolute path, not "tapes"'],
   [['/a'], 'settings', 'settings must be an object, not [\\"/a\\"]'],
-  [{ folder: '/a', token: 'hush' }, 'token', 'token is not a setting of this library type; its settings are folder'],
+  [
+    { directory: '/a', token: 'hush' },
+    'token',
+    'token is not a setting of this library type; its settings are directory',
+  ],
 ])('settings %j of a directory library are refused', (settings, setting, message) => {
   expect(refusal(() => checkLibrary('directory', settings))).toEqual([setting, message]);
 });
@@ -50,7 +54,7 @@ test('settings are read as texts or as values of JSON, and all faults are report
 
 test('a library that is away can be created, and fails when it is used', async () => {
   const where = { dataDir: '/data', env: {} };
-  const library = { name: 'east', kind: 'directory', settings: { folder: '/nowhere/tapes' } };
+  const library = { name: 'east', kind: 'directory', settings: { directory: '/nowhere/tapes' } };
   const says = 'kind must be a library type that stages files, not "directory"';
   expect(refusal(() => createStagingLibrary(library, where))).toEqual(['kind', says]);
   await expect(createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal)).rejects.toThrow(

@@ -341,9 +341,9 @@ describe('paths', () => {
   test('with links are followed within the cartridge only', async () => {
     const bench = await makeBench();
     writeFileSync(path.join(bench.state, 'secret'), 'secret');
-    await bench.put('V1', 5n, text(5n), '/suite/folder/5');
+    await bench.put('V1', 5n, text(5n), '/suite/directory/5');
     symlinkSync(bench.state, path.join(bench.state, 'cartridges/V1/suite/out'));
-    symlinkSync('folder', path.join(bench.state, 'cartridges/V1/suite/in'));
+    symlinkSync('directory', path.join(bench.state, 'cartridges/V1/suite/in'));
     symlinkSync(path.join(bench.state, 'secret'), path.join(bench.state, 'cartridges/V1/suite/4'));
     const mounted = await mount(bench.library, 'V1');
     const open = (file: string) =>

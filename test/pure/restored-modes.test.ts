@@ -14,18 +14,18 @@ const OTHER_GROUP = 12_002;
 test.runIf(isRoot)('a file whose group cannot be set gives another group only the rights of all others', async () => {
   const dir = makeTempDir();
   await chmod(dir, 0o777);
-  const folder = await openExisting('/', dir);
+  const directory = await openExisting('/', dir);
   const modes = await asUnprivilegedUser(async () => {
     const found: string[] = [];
     for (const mode of [0o640, 0o664, 0o600]) {
       const attributes = { mode, uid: null, gid: OTHER_GROUP, mtime: null };
-      const copy = new PartialFile(folder, `${mode}`, { budget: createBudget(), attributes });
+      const copy = new PartialFile(directory, `${mode}`, { budget: createBudget(), attributes });
       await copy.write(Buffer.from('bytes'));
       await copy.finish();
       found.push((lstatSync(path.join(dir, `${mode}`)).mode & 0o7777).toString(8));
     }
     return found;
   });
-  await folder.handle.close();
+  await directory.handle.close();
   expect(modes).toEqual(['600', '644', '600']);
 });

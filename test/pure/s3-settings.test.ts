@@ -105,16 +105,16 @@ test('each call reads the credentials from a section of their file, which must b
   expect(await refusal()).toContain('other users can access it (mode 0640): run chmod 600 on it');
   chmodSync(file, 0o600);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
-  const folder = addSecret('');
-  rmSync(secretFile(folder));
-  mkdirSync(secretFile(folder));
+  const directory = addSecret('');
+  rmSync(secretFile(directory));
+  mkdirSync(secretFile(directory));
   const refusalOf = (profile: string) => refusal(bench.open({ ...byFile, profile }));
   expect(await refusalOf('other')).toContain('the profile "other" has no aws_access_key_id');
   expect(await refusalOf('default')).toContain('the profile "default" has no aws_secret_access_key');
   expect(await refusalOf('run')).toMatch(
     /: the profile "run" has no aws_access_key_id \(only keys are supported, [^{]*$/,
   );
-  expect(await refusal(bench.open({ credentialsFile: folder }))).toContain('not a regular file');
+  expect(await refusal(bench.open({ credentialsFile: directory }))).toContain('not a regular file');
   truncateSync(file, 2 ** 20 + 1);
   expect(await refusalOf('tapes')).toContain('at most 1048576 are allowed');
   await bench.close();
@@ -218,7 +218,7 @@ test('the terms name the prefixes of the paths that the library has', () => {
 });
 
 test('a library for drives, or one of a newer version, has no terms', () => {
-  expect(stagingTermsOf({ kind: 'directory', settings: { folder: '/tapes' } })).toEqual({});
+  expect(stagingTermsOf({ kind: 'directory', settings: { directory: '/tapes' } })).toEqual({});
   expect(stagingTermsOf({ kind: 'of tomorrow', settings: {} })).toEqual({});
   expect(stagingTermsOf({ kind: 's3', settings: { bucket: 'archive', ofTomorrow: 1 } })).toEqual({});
 });

@@ -11,7 +11,7 @@ import { emptyTables } from './tables.js';
 import { makeTempDir } from './temp-dir.js';
 import { useApp } from './use-app.js';
 
-interface Folders {
+interface Directories {
   dataDir: string;
   /** Root of the tree to archive. */
   dir: string;
@@ -19,7 +19,7 @@ interface Folders {
 }
 
 /** @param assign receives the directories of each test */
-export function useArchive(assign: (folders: Folders) => void) {
+export function useArchive(assign: (directories: Directories) => void) {
   const app = useApp();
   let dataDir: string;
   let dir: string;

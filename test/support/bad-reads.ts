@@ -26,7 +26,7 @@ const TOO_LONG = /^match must have at most 2048/;
 
 /**
  * Returns a row for a query of a field with one argument.
- * @param field with its argument and type, such as `folder(path: String!)`
+ * @param field with its argument and type, such as `directory(path: String!)`
  */
 const askWith = (name: string, says: RegExp, field: string, value: unknown, status = 200) => {
   const [, call = '', type = ''] = /^(\w+\(\w+: )(.+)\)$/.exec(field) ?? [];
@@ -65,7 +65,7 @@ const queries: BadInput[] = [
     ),
   ),
   ...['', 'archive', '/a/../b', '/a//b', '/\0', `/${'x'.repeat(300)}`].map((path) =>
-    askWith(`folder ${shorten(path)}`, /^path has a path that /, 'folder(path: String!)', path),
+    askWith(`directory ${shorten(path)}`, /^path has a path that /, 'directory(path: String!)', path),
   ),
   ...['', 'yesterday', '2026-02-30', 7].map((since) =>
     askWith(`history since ${shorten(since)}`, /\$value/, 'history(since: DateTime!)', since, 400),

@@ -69,7 +69,7 @@ const DRIVES = /^drives must be a whole number from 1 to 256, not /;
 /** Returns a row that adds a library. The library is valid except for the fields in `given`. */
 const added = (what: string, says: RegExp, given: object) =>
   mutate('addLibrary', what, says, {
-    ...{ name: 'east', kind: 'directory', settings: JSON.stringify({ folder: '/tapes' }), ...given },
+    ...{ name: 'east', kind: 'directory', settings: JSON.stringify({ directory: '/tapes' }), ...given },
   });
 
 /** Returns a row that changes the library `glacier`, which the test has added. */
@@ -82,14 +82,14 @@ const libraries: BadInput[] = [
     added(`named ${shorten(name)}`, /^name must /, { name }),
   ),
   added('of an unknown type', /^kind must be one of directory/, { kind: '__proto__' }),
-  ...['', '[]', '{"folder": '].map((settings) => added(`with settings ${settings}`, SETTINGS, { settings })),
+  ...['', '[]', '{"directory": '].map((settings) => added(`with settings ${settings}`, SETTINGS, { settings })),
   changed('with settings []', SETTINGS, { settings: '[]' }),
-  added('with a bad setting', /^settings\.folder must /, { settings: '{"folder":"tapes"}' }),
-  changed('with the setting of another type', /^settings\.folder is not a setting of this library type; /, {
-    settings: '{"folder":"/tapes"}',
+  added('with a bad setting', /^settings\.directory must /, { settings: '{"directory":"tapes"}' }),
+  changed('with the setting of another type', /^settings\.directory is not a setting of this library type; /, {
+    settings: '{"directory":"/tapes"}',
   }),
   added('with settings that are too long', /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/, {
-    settings: JSON.stringify({ folder: `/${'x'.repeat(100_000)}` }),
+    settings: JSON.stringify({ directory: `/${'x'.repeat(100_000)}` }),
   }),
   ...[0, -1, 257].flatMap((drives) => [
     added(`with ${drives} drives`, DRIVES, { drives }),

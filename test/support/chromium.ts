@@ -46,19 +46,19 @@ async function openBrowser(): Promise<Browser> {
 }
 
 function unpack(): void {
-  const folder = `${UNPACKED}.${process.pid}`;
-  mkdirSync(folder, { recursive: true });
+  const directory = `${UNPACKED}.${process.pid}`;
+  mkdirSync(directory, { recursive: true });
   const read = (name: string) => brotliDecompressSync(readFileSync(path.join(PACKED, name)));
-  writeFileSync(path.join(folder, 'chromium'), read('chromium.br'), { mode: 0o755 });
+  writeFileSync(path.join(directory, 'chromium'), read('chromium.br'), { mode: 0o755 });
   for (const name of ['al2023.tar.br', 'fonts.tar.br'])
-    execFileSync('tar', ['-x', '-C', folder], { input: read(name) });
+    execFileSync('tar', ['-x', '-C', directory], { input: read(name) });
   // the package's own font configuration contains other paths
   const fonts = `<fontconfig><dir>${UNPACKED}/fonts</dir><cachedir>${UNPACKED}/cache</cachedir></fontconfig>`;
-  writeFileSync(path.join(folder, 'fonts.conf'), fonts);
+  writeFileSync(path.join(directory, 'fonts.conf'), fonts);
   try {
-    renameSync(folder, UNPACKED);
+    renameSync(directory, UNPACKED);
   } catch (error) {
-    rmSync(folder, { recursive: true }); // another run has created the directory
+    rmSync(directory, { recursive: true }); // another run has created the directory
     if (!existsSync(UNPACKED)) throw error;
   }
 }

@@ -65,7 +65,7 @@ export function createCommandBench(
   environment: readonly string[] = [],
 ): CommandBench {
   const root = makeTempDir('tapes');
-  for (const folder of ['tape', 'disk', 'demands']) mkdirSync(path.join(root, folder));
+  for (const directory of ['tape', 'disk', 'demands']) mkdirSync(path.join(root, directory));
   const settings = { ...stagingSettings(root, environment), ...changes };
   const reopen = () => createStaging(settings);
   const demands = () =>

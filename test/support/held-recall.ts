@@ -23,9 +23,9 @@ export async function holdRecall(
   volume: string,
 ): Promise<{ id: number; open(): Promise<void> }> {
   const file = `/held/${volume}`;
-  const folder = path.join(dataDir, 'library', volume);
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(path.join(folder, '00000001'), BYTES);
+  const directory = path.join(dataDir, 'library', volume);
+  mkdirSync(directory, { recursive: true });
+  writeFileSync(path.join(directory, '00000001'), BYTES);
   const row = { path: file, size: BYTES.length, stage: 'T', volume, position: 1 };
   const run = async (args: string[], stdin = '') => {
     expect(await runCli(args, { env: { DATA_DIR: dataDir }, stdin })).toMatchObject({ code: 0 });

@@ -16,16 +16,16 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => {
 const [dir = '', ...others] = process.argv.slice(2);
 let words = '';
 for await (const chunk of process.stdin) words += chunk;
-const { keepFolder = false, spare } = words ? JSON.parse(words) : {};
+const { keepDirectory = false, spare } = words ? JSON.parse(words) : {};
 const mounts = findMounts();
 // a process that waits in the kernel for a frozen file system cannot be killed
 for (const mount of mounts) spawnSync('fsfreeze', ['--unfreeze', mount], { stdio: 'ignore' });
 await endProcesses();
 for (const mount of mounts) spawnSync('umount', ['-l', mount], { stdio: 'ignore' });
-const folders = keepFolder ? [] : [dir];
+const directories = keepDirectory ? [] : [dir];
 // the run removes other directories itself, unless it was killed
-if (!words) folders.push(...others);
-for (const folder of folders) rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+if (!words) directories.push(...others);
+for (const directory of directories) rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
 
 /** Returns mounts below the directory, deepest first. */
 function findMounts() {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';
 
 interface Sweep {
-  keepFolder?: boolean;
+  keepDirectory?: boolean;
   /** Id of a process whose children are not ended. */
   spare?: number;
 }

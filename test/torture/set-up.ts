@@ -62,12 +62,12 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   mkdirSync(logDir);
   mkdirSync(linkRoot);
   const closers: (() => unknown)[] = [];
-  const tearDown = async (keepFolder: boolean) => {
+  const tearDown = async (keepDirectory: boolean) => {
     for (const close of closers) {
       const closed = Promise.resolve(close()).catch((error) => console.error(error));
       await Promise.race([closed, sleep(CLOSE_MS, undefined, { ref: false })]);
     }
-    await sweeper.sweep({ keepFolder });
+    await sweeper.sweep({ keepDirectory });
   };
   try {
     const disks = makeDisks(dir);
@@ -177,8 +177,8 @@ async function fillArchive(
 
 /** Assigns every second volume to another library with its own drives. */
 async function splitLibrary(ctx: Context): Promise<void> {
-  const folder = path.resolve(ctx.config.dataDir, 'library');
-  const { id } = await addLibrary(ctx, { name: EAST, kind: 'directory', settings: { folder }, drives: 2 });
+  const directory = path.resolve(ctx.config.dataDir, 'library');
+  const { id } = await addLibrary(ctx, { name: EAST, kind: 'directory', settings: { directory }, drives: 2 });
   await ctx.db.pool.query('UPDATE volume SET library_id = $1 WHERE id % 2 = 0', [id]);
 }
 

@@ -126,8 +126,9 @@ async function send(options: ImportOptions, { size, rows, body, bodySize, reject
     local: async (ctx) => {
       const { importRows } = await import('../../domain/import/import.js');
       const { readComplete } = await import('../../domain/catalogue/withdrawals.js');
-      const folder = options.complete;
-      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
+      const directory = options.complete;
+      const complete =
+        directory === undefined ? undefined : readComplete({ directory, mostPercent: options.maxWithdrawn });
       return await importRows(ctx, rows(view.meter), { complete, isDryRun, skipInvalid });
     },
     remote: async (url) => {
@@ -167,7 +168,7 @@ function printImport(
   }
   if (options.dryRun) printLine('nothing was imported; an import would do this:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
-  if (result.folders !== undefined) printLine(`modes of ${plural(result.folders, 'directory', 'directories')}`);
+  if (result.directories !== undefined) printLine(`modes of ${plural(result.directories, 'directory', 'directories')}`);
   for (const line of describeWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {

@@ -14,9 +14,9 @@ export interface NamedEntry {
 }
 
 /** Yields the entries of a directory without loading the whole directory. */
-export async function* readEntries(folder: string): AsyncGenerator<NamedEntry> {
+export async function* readEntries(directory: string): AsyncGenerator<NamedEntry> {
   // the type definitions do not know the encoding `buffer`
-  const open = (await opendir(folder, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
+  const open = (await opendir(directory, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
     Dirent<Buffer>
   >;
   for await (const entry of open) {

@@ -27,35 +27,35 @@ const EXCLUDED =
 const CONTROL = 'global/pg_control';
 
 interface Listed {
-  folders: string[];
+  directories: string[];
   files: string[];
 }
 
 /** Lists the directories and files for a backup, without the WAL. `pg_control` is the last file. */
 export async function listCluster(dataDir: string): Promise<Listed> {
-  const listed: Listed = { folders: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
+  const listed: Listed = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
-  listed.folders.sort();
+  listed.directories.sort();
   listed.files = [...listed.files.filter((file) => file !== CONTROL).sort(), CONTROL];
   return listed;
 }
 
-async function listInto(listed: Listed, dataDir: string, folder: string): Promise<void> {
-  const entries = await readdir(path.join(dataDir, folder), { withFileTypes: true }).catch((error) => {
+async function listInto(listed: Listed, dataDir: string, directory: string): Promise<void> {
+  const entries = await readdir(path.join(dataDir, directory), { withFileTypes: true }).catch((error) => {
     if (codeOf(error) === 'ENOENT') return []; // the directory's database was dropped meanwhile
     throw error;
   });
   for (const entry of entries) {
-    const name = folder === '' ? entry.name : `${folder}/${entry.name}`;
+    const name = directory === '' ? entry.name : `${directory}/${entry.name}`;
     if (EXCLUDED.test(entry.name)) continue;
-    if (folder === 'pg_tblspc')
+    if (directory === 'pg_tblspc')
       throw new Error(`the database has a tablespace (${name}), which backups do not support`);
     if (entry.isDirectory()) {
-      listed.folders.push(name);
+      listed.directories.push(name);
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
-    else listed.folders.push(name); // a link to a directory, such as the WAL on a separate disk
+    else listed.directories.push(name); // a link to a directory, such as the WAL on a separate disk
   }
 }
 
@@ -64,15 +64,15 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
  * @returns undefined if the file no longer exists
  */
 export async function copyFile(
-  from: { folder: string; path: string },
-  to: { folder: string; owner?: { uid?: number; gid?: number } },
+  from: { directory: string; path: string },
+  to: { directory: string; owner?: { uid?: number; gid?: number } },
 ): Promise<BackedUpFile | undefined> {
-  const source = openPlainFile(path.join(from.folder, from.path));
+  const source = openPlainFile(path.join(from.directory, from.path));
   if (source === undefined) return undefined;
   const hash = createHash('sha256');
   let size = 0;
   try {
-    const target = await open(path.join(to.folder, from.path), 'wx', 0o600);
+    const target = await open(path.join(to.directory, from.path), 'wx', 0o600);
     try {
       const { uid, gid } = to.owner ?? {};
       if (uid !== undefined && gid !== undefined) await target.chown(uid, gid);
@@ -101,22 +101,22 @@ function readWhole(fd: number): Buffer {
   for (let [before, now] = [look(), look()]; ; [before, now] = [now, look()]) if (before.equals(now)) return now;
 }
 
-export async function makeFolders(
+export async function createDirectories(
   root: string,
-  folders: readonly string[],
+  directories: readonly string[],
   owner: { uid?: number; gid?: number } = {},
 ): Promise<void> {
-  for (const folder of ['', ...[...folders].sort()]) {
-    const made = path.join(root, folder);
+  for (const directory of ['', ...[...directories].sort()]) {
+    const made = path.join(root, directory);
     await mkdir(made, { mode: 0o700, recursive: true });
     if (owner.uid !== undefined && owner.gid !== undefined) fs.chownSync(made, owner.uid, owner.gid);
   }
 }
 
 /** Syncs directories, so that the names of new files survive a power failure. */
-export async function syncFolders(root: string, folders: readonly string[]): Promise<void> {
-  for (const folder of ['', ...folders]) {
-    const handle = await open(path.join(root, folder), constants.O_RDONLY);
+export async function syncDirectories(root: string, directories: readonly string[]): Promise<void> {
+  for (const directory of ['', ...directories]) {
+    const handle = await open(path.join(root, directory), constants.O_RDONLY);
     await handle.sync().finally(() => handle.close());
   }
 }

@@ -11,7 +11,7 @@ import path from 'node:path';
 import type pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { SocketClient } from '../line.js';
-import { copyFile, listCluster, makeFolders, syncFolders } from './cluster-files.js';
+import { copyFile, createDirectories, listCluster, syncDirectories } from './cluster-files.js';
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
 interface BackupTask {
@@ -39,9 +39,9 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
     await writeSynced(path.join(partial, MANIFEST), `${JSON.stringify(manifest)}\n`);
-    await syncFolders(partial, []);
+    await syncDirectories(partial, []);
     await rename(partial, target);
-    await syncFolders(path.dirname(target), []);
+    await syncDirectories(path.dirname(target), []);
     return manifest;
   } finally {
     await client.end().catch(() => {}); // ignored, because the server drops an unfinished backup with the connection
@@ -65,10 +65,10 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
   await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
   const listed = await listCluster(dataDir);
-  await makeFolders(to, listed.folders);
+  await createDirectories(to, listed.directories);
   const files: BackedUpFile[] = [];
   for (const file of listed.files) {
-    const copied = await copyFile({ folder: dataDir, path: file }, { folder: to });
+    const copied = await copyFile({ directory: dataDir, path: file }, { directory: to });
     if (copied) files.push(copied); // a missing file belongs to a dropped table, and the WAL records the drop
   }
   const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
@@ -77,15 +77,15 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   );
   const { label = '', last = '', postgres = '', segment = '' } = rows[0] ?? {};
   for (const file of await listLog(client, label, last, Number(segment))) {
-    const copied = await copyFile({ folder: dataDir, path: `pg_wal/${file}` }, { folder: to });
+    const copied = await copyFile({ directory: dataDir, path: `pg_wal/${file}` }, { directory: to });
     if (!copied) throw new Error(`WAL file ${file} was removed before the backup could copy it`);
     files.push(copied);
   }
   await writeSynced(path.join(to, 'backup_label'), label);
   files.push({ path: 'backup_label', size: Buffer.byteLength(label), sha256: hashOf(label) });
-  await syncFolders(to, listed.folders);
+  await syncDirectories(to, listed.directories);
   const endedAt = new Date().toISOString();
-  return makeManifest({ program, postgres, startedAt, endedAt, folders: listed.folders, files });
+  return makeManifest({ program, postgres, startedAt, endedAt, directories: listed.directories, files });
 }
 
 /**

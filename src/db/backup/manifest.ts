@@ -28,7 +28,7 @@ export interface Manifest {
   /** Start of the backup. A restored database has the state of some moment between `startedAt` and `endedAt`. */
   startedAt: string;
   endedAt: string;
-  folders: string[];
+  directories: string[];
   files: BackedUpFile[];
 }
 
@@ -55,7 +55,7 @@ export async function readManifest(backup: string): Promise<Manifest> {
   if (manifest.platform !== platformHere()) {
     throw new Error(`${backup} was created on ${manifest.platform}, and this host is ${platformHere()}`);
   }
-  for (const name of [...manifest.folders, ...manifest.files.map((each) => each.path)]) {
+  for (const name of [...manifest.directories, ...manifest.files.map((each) => each.path)]) {
     const parts = name.split('/');
     if (parts.some((part) => part === '' || part === '.' || part === '..')) {
       throw new Error(`${file}: ${JSON.stringify(name)} is not a relative path`);
@@ -67,7 +67,7 @@ export async function readManifest(backup: string): Promise<Manifest> {
 function parse(text: string, file: string): Manifest {
   try {
     const manifest: Manifest = JSON.parse(text);
-    if (!Array.isArray(manifest.folders) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
+    if (!Array.isArray(manifest.directories) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
     const times = [manifest.startedAt, manifest.endedAt];
     if (times.some((time) => parseZonedTime(String(time)) === undefined)) throw new Error('it has no creation time');
     return manifest;

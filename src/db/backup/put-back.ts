@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { findBinaries, findServerUser, replaceFile } from '../embedded/cluster.js';
-import { copyFile, makeFolders, syncFolders } from './cluster-files.js';
+import { copyFile, createDirectories, syncDirectories } from './cluster-files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
@@ -35,11 +35,11 @@ const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);
   refuseOtherPostgres(manifest, path.join(findBinaries(owner), 'postgres'));
-  await makeFolders(dataDir, manifest.folders, owner);
+  await createDirectories(dataDir, manifest.directories, owner);
   for (const expected of manifest.files) {
-    const from = { folder: path.join(backup, CLUSTER), path: expected.path };
-    const found = await copyFile(from, { folder: dataDir, owner });
-    const file = path.join(from.folder, from.path);
+    const from = { directory: path.join(backup, CLUSTER), path: expected.path };
+    const found = await copyFile(from, { directory: dataDir, owner });
+    const file = path.join(from.directory, from.path);
     if (!found) throw new Error(`the backup is incomplete: ${file} is missing`);
     if (found.size !== expected.size) {
       throw new Error(`the backup is damaged: ${file} has ${found.size} bytes instead of ${expected.size}`);
@@ -50,7 +50,7 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   }
   for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });
   for (const [name, text] of Object.entries(SETTINGS)) replaceFile(path.join(dataDir, name), text, owner);
-  await syncFolders(dataDir, manifest.folders);
+  await syncDirectories(dataDir, manifest.directories);
 }
 
 /** @throws Error unless the major versions are equal: the file format depends on the major version */

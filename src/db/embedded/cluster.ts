@@ -17,16 +17,16 @@ const REMEDY = 'move it away, or set DATA_DIR to another directory';
 
 /** @throws Error if `dataDir` or its parent is not a directory */
 export function findCluster(dataDir: string): boolean {
-  for (const folder of [path.dirname(dataDir), dataDir]) {
+  for (const directory of [path.dirname(dataDir), dataDir]) {
     try {
-      const stats = fs.statSync(folder, { throwIfNoEntry: false });
+      const stats = fs.statSync(directory, { throwIfNoEntry: false });
       if (!stats) return false;
       if (stats.isDirectory()) continue;
     } catch (error) {
       const problem = codeOf(error) === 'ENOTDIR' ? 'a part of the path is a file' : messageOf(error);
-      throw new Error(`cannot use directory ${folder} (DATA_DIR): ${problem}`, { cause: error });
+      throw new Error(`cannot use directory ${directory} (DATA_DIR): ${problem}`, { cause: error });
     }
-    throw new Error(`${folder} is not a directory: ${REMEDY}`);
+    throw new Error(`${directory} is not a directory: ${REMEDY}`);
   }
   return true;
 }
@@ -45,7 +45,7 @@ export interface Server {
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
   const isThere = findCluster(dataDir);
   const user = findServerUser(dataDir);
-  makeFolder(path.dirname(dataDir));
+  createDirectory(path.dirname(dataDir));
   const isCluster = fs.existsSync(path.join(dataDir, 'PG_VERSION'));
   if (isThere && !isCluster && fs.readdirSync(dataDir).length > 0)
     throw new Error(`${dataDir} already exists, and is not a database: ${REMEDY}`);
@@ -58,9 +58,9 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
  * Makes a directory level by level, because `fs.mkdirSync` with `recursive` never returns if the kernel refuses a
  * level, as in /proc.
  */
-export function makeFolder(dir: string): void {
+export function createDirectory(dir: string): void {
   if (fs.existsSync(dir)) return;
-  makeFolder(path.dirname(dir));
+  createDirectory(path.dirname(dir));
   try {
     fs.mkdirSync(dir, { mode: 0o755 });
   } catch (error) {
@@ -98,9 +98,9 @@ async function initialise(server: Server): Promise<void> {
 }
 
 function removePartials(dataDir: string): void {
-  const folder = path.dirname(dataDir);
-  const names = fs.readdirSync(folder).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
-  const partials = names.map((name) => path.join(folder, name));
+  const directory = path.dirname(dataDir);
+  const names = fs.readdirSync(directory).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
+  const partials = names.map((name) => path.join(directory, name));
   try {
     // `rm` does not follow a link that the server's user creates meanwhile
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
@@ -117,21 +117,21 @@ export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
 const run = promisify(execFile);
 
-/** Runs one of PostgreSQL's programs as the server's user, with `folder` as the data directory. */
+/** Runs one of PostgreSQL's programs as the server's user, with `directory` as the data directory. */
 export async function runProgram(
   { bin, user }: Pick<Server, 'bin' | 'user'>,
   name: 'initdb' | 'pg_ctl',
-  folder: string,
+  directory: string,
   args: readonly string[],
 ): Promise<void> {
   const program = path.join(bin, name);
   try {
-    await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: folder });
+    await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: directory });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
     if (typeof code !== 'number' && !signal) throw error; // the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
-    throw new Error(`${program} ${end}: ${findReason(stderr, folder) ?? 'it printed no reason'}`, { cause: error });
+    throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it printed no reason'}`, { cause: error });
   }
 }
 
@@ -146,13 +146,13 @@ const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
 /**
  * Returns the last error in the output of one of PostgreSQL's programs, or else the last line of the output, if any.
  */
-export function findReason(output: string, folder: string): string | undefined {
+export function findReason(output: string, directory: string): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
   return line
     ?.replace(PREFIX, '')
     .replace(/: +/, ': ')
-    .replaceAll(HERE === '.' ? folder : HERE, folder)
+    .replaceAll(HERE === '.' ? directory : HERE, directory)
     .trim();
 }
 
@@ -165,8 +165,8 @@ const RULES = 'local all all peer map=tapegate\n';
  * Adds the user of this process, and root, to a cluster's pg_ident.conf.
  * @returns whether the file was changed, so that a running server must reload it
  */
-function admitUser(folder: string, owner: ServerUser): boolean {
-  const file = path.join(folder, 'pg_ident.conf');
+function admitUser(directory: string, owner: ServerUser): boolean {
+  const file = path.join(directory, 'pg_ident.conf');
   const map = readSmall(file) ?? '';
   const lines = [...new Set(['root', os.userInfo().username])].map((name) => `tapegate "${name}" ${DATABASE_USER}\n`);
   const missing = lines.filter((line) => !map.includes(line));

@@ -68,8 +68,8 @@ export async function startEmbedded(options: {
   const dataDir = path.resolve(options.dataDir);
   const server = { ...(await prepareCluster(dataDir)), settings: { ...SETTINGS, ...settings }, startTimeoutMs };
   if (findServer(dataDir) && server.hasNewUser) await runProgram(server, 'pg_ctl', dataDir, ['reload']);
-  const { folder, close } = openSocketFolder(dataDir);
-  const config = (database: string) => ({ host: folder, port: PORT, user: DATABASE_USER, database });
+  const { directory, close } = openSocketDirectory(dataDir);
+  const config = (database: string) => ({ host: directory, port: PORT, user: DATABASE_USER, database });
   let isClosed = false;
   let presence: pg.Client | undefined;
   let mending = Promise.resolve();
@@ -113,11 +113,11 @@ export async function startEmbedded(options: {
  * Returns a directory name for the socket. A socket's path may have at most 107 bytes. On Linux, an open descriptor of
  * the directory gives a shorter path.
  */
-function openSocketFolder(dataDir: string): { folder: string; close(): void } {
-  if (Buffer.byteLength(dataDir) <= 80) return { folder: dataDir, close: () => {} };
+function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
+  if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
   if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for a socket: use a shorter DATA_DIR`);
   const fd = fs.openSync(dataDir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
-  return { folder: `/proc/${process.pid}/fd/${fd}`, close: () => fs.closeSync(fd) };
+  return { directory: `/proc/${process.pid}/fd/${fd}`, close: () => fs.closeSync(fd) };
 }
 
 interface StartedServer extends Server {

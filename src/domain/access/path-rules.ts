@@ -23,10 +23,10 @@ const columns = raw('id, prefix, action, kind, name');
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
 /** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
-const storedPrefix = (folder: string): string => folder.replace(/\/$/, '');
+const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
 /** Returns a directory as lists and the audit show it. */
-export const shownFolder = (folder: string): string => storedPrefix(folder) || '/';
+export const shownDirectory = (directory: string): string => storedPrefix(directory) || '/';
 
 /** @throws InvalidInputError */
 function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
@@ -63,7 +63,7 @@ export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<P
 }
 
 const actionOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
-  ({ operation, kind: 'RULE', object: shownFolder(prefix), given }) as const;
+  ({ operation, kind: 'RULE', object: shownDirectory(prefix), given }) as const;
 
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
@@ -73,9 +73,9 @@ export async function removePathRule(ctx: Context, input: PathRuleInput): Promis
       sql`WITH removed AS (
             DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
               AND name = ${name} RETURNING ${columns}
-          ), entry AS (${auditEntry({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${notifyRights} FROM removed m`,
+          ), entry AS (${auditEntry({ each: sql`SELECT ${shownDirectory(prefix)}::text FROM removed` })}) SELECT m.*, ${notifyRights} FROM removed m`,
     );
-    if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
+    if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownDirectory(prefix))}`);
     return removed;
   });
 }

@@ -19,7 +19,7 @@ import {
   lockLeaving,
   whyNone,
 } from '../catalogue/chosen-files.js';
-import { renameFolders } from '../catalogue/folder-modes.js';
+import { renameDirectories } from '../catalogue/directory-modes.js';
 import { diskPath, isByPath, isLive, isOffered, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import { findClash } from '../import/import-checks.js';
@@ -80,7 +80,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
         },
         async (tx, before) => {
           await renameStep(ctx, tx, { ...renaming, before }, from);
-          if (from.endsWith('/')) await renameFolders(tx, { from, to });
+          if (from.endsWith('/')) await renameDirectories(tx, { from, to });
         },
         (work) => transaction(ctx.db.pool, 'renameFiles', work),
       );

@@ -67,13 +67,13 @@ export async function whyNone(
   { path, which, done }: { path: string; which: Sql; done: string },
 ): Promise<Error> {
   const below = chosenFiles(path.endsWith('/') ? path : `${path}/`);
-  const rows = await ctx.db.rows<{ isKnown: boolean; isFolder: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM tape_file f WHERE ${which}) AS "isKnown", EXISTS (SELECT FROM tape_file f WHERE ${below}) AS "isFolder"`,
+  const rows = await ctx.db.rows<{ isKnown: boolean; isDirectory: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM tape_file f WHERE ${which}) AS "isKnown", EXISTS (SELECT FROM tape_file f WHERE ${below}) AS "isDirectory"`,
   );
-  const { isKnown, isFolder } = rows[0] ?? {};
+  const { isKnown, isDirectory } = rows[0] ?? {};
   const what = path.endsWith('/') ? `the files below ${quote(path)}` : `file ${quote(path)}`;
   if (isKnown) return new NotFoundError(`${what}: ${done}`);
-  const hint = isFolder ? `; it is a directory: to select the files below it, use ${quote(`${path}/`)}` : '';
+  const hint = isDirectory ? `; it is a directory: to select the files below it, use ${quote(`${path}/`)}` : '';
   return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
 }
 

@@ -164,11 +164,11 @@ const MOST_PERCENT = 5;
 
 /**
  * Checks the options of a complete list.
- * @param given.folder directory with or without a trailing slash
+ * @param given.directory directory with or without a trailing slash
  * @throws InvalidInputError
  */
-export function readComplete(given: { folder: string; mostPercent?: number | undefined }): Complete {
-  const prefix = given.folder.endsWith('/') ? given.folder : `${given.folder}/`;
+export function readComplete(given: { directory: string; mostPercent?: number | undefined }): Complete {
+  const prefix = given.directory.endsWith('/') ? given.directory : `${given.directory}/`;
   chosenFiles(prefix, 'complete');
   const { mostPercent = MOST_PERCENT } = given;
   if (mostPercent >= 0 && mostPercent <= 100) return { prefix, mostPercent };

@@ -6,7 +6,7 @@ import { mayPath } from '../access/paths.js';
 import { diskPath, FRESH_SECONDS, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
-import { isFolder } from '../requests/create.js';
+import { isDirectory } from '../requests/create.js';
 
 /** A recorded copy. If the file is not RESTORED, the copy must be removed. */
 export interface RecordedCopy {
@@ -89,7 +89,7 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
  * Reason why no copy can be read. ELSEWHERE: the file is at its primary path, or its copy was changed. DISK_FAILS: the
  * restore disk fails, or no copy is recorded.
  */
-export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
+export type Unserved = 'UNKNOWN' | 'DIRECTORY' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
 export type ServedCopy = Pick<
   RecordedCopy,
@@ -115,7 +115,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   const [row] = await ctx.db.rows<ServedCopy & { problem: Unserved | null }>(
     prepared(
       sql`SELECT CASE
-            WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
+            WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY' ELSE 'UNKNOWN' END
             WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
             WHEN f.stage IN ('ONTAPE', 'RESTORING') THEN 'ON_TAPE'
             WHEN f.stage <> 'RESTORED' THEN 'ELSEWHERE'

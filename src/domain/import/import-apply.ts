@@ -20,8 +20,8 @@ import {
   addVolumes,
   type ExpectedFile,
   refuseChanged,
+  refuseDirectories,
   refuseDuplicates,
-  refuseFolders,
   refuseRetired,
   refuseRows,
   refuseTapeNames,
@@ -57,7 +57,7 @@ export async function applyIncoming(
   await lockCatalogue(tx, 'alone');
   await refuseChanged(tx, expected);
   await refuseRetired(tx);
-  if (added > 0) await refuseFolders(tx, canSkip);
+  if (added > 0) await refuseDirectories(tx, canSkip);
   await refuseTapeNames(tx);
   if (await followRelisted(tx)) await resetMatched(tx); // `matchEarly` compared the patterns with the earlier content of `fresh`
   const unlisted = await findUnlisted(tx, complete);

@@ -141,11 +141,11 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
  * @param paths query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
-  WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), folder (path) AS (
+  WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), directory (path) AS (
     SELECT ${parentOf(sql`p.path`)} FROM fresh_path p
-    UNION SELECT ${parentOf(sql`d.path`)} FROM folder d WHERE d.path <> ''
+    UNION SELECT ${parentOf(sql`d.path`)} FROM directory d WHERE d.path <> ''
   ), outer_file AS (
-    SELECT f.path FROM folder d JOIN tape_file f ON f.path = d.path LIMIT ${limit}
+    SELECT f.path FROM directory d JOIN tape_file f ON f.path = d.path LIMIT ${limit}
   ), inside AS (
     SELECT o.path AS "outer", p.path AS "inner" FROM outer_file o CROSS JOIN LATERAL (
       SELECT p.path FROM fresh_path p WHERE ${liesBelow(sql`p.path`, sql`o.path`)} ORDER BY p.path LIMIT 1) p
@@ -161,7 +161,7 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
  * files of the first import.
  * @param canSkip whether the caller has an option to skip such names
  */
-export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<void> {
+export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
   await refuseRows<Clash & { outerLine: bigint | null; innerLine: bigint | null }>(
     tx,
@@ -188,7 +188,7 @@ export const MAX_REJECTS = 100_000;
 /**
  * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
  * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below. If
- * another import adds a clash after this check, `refuseFolders` rejects the import.
+ * another import adds a clash after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
@@ -196,11 +196,11 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
   const { rows } = await client.query<{ line: string; path: string; outer: string; inner: string }>(
     sql`WITH RECURSIVE fresh_path AS MATERIALIZED (
           SELECT i.line, i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = i.path)
-        ), folder (path) AS (
+        ), directory (path) AS (
           SELECT ${parentOf(sql`p.path`)} FROM fresh_path p
-          UNION SELECT ${parentOf(sql`d.path`)} FROM folder d WHERE d.path <> ''
+          UNION SELECT ${parentOf(sql`d.path`)} FROM directory d WHERE d.path <> ''
         ), clash AS (
-          SELECT p.line, f.path AS "outer", p.path AS "inner" FROM folder d JOIN tape_file f ON f.path = d.path
+          SELECT p.line, f.path AS "outer", p.path AS "inner" FROM directory d JOIN tape_file f ON f.path = d.path
             JOIN fresh_path p ON ${liesBelow(sql`p.path`, sql`f.path`)}
           UNION ALL SELECT p.line, p.path, f.path FROM fresh_path p CROSS JOIN LATERAL (
             SELECT f.path FROM tape_file f WHERE ${liesBelow(sql`f.path`, sql`p.path`)} ORDER BY f.path USING ~<~ LIMIT 1) f
@@ -230,7 +230,7 @@ function describeClash({ outer, inner }: Clash): string {
  * Returns descriptions of the paths that could not be imported now because of a clash, by path. Another import may add
  * or remove clashes later.
  */
-export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
+export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
     WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;
   const rows = await ctx.db.rows<Clash>(clashesOf(given, paths.length));

@@ -10,7 +10,7 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 export interface ImportResult {
   added: number;
   /** Number of directories with modes; absent if the import has no directories. */
-  folders?: number;
+  directories?: number;
   updated: number;
   /** Number of new files without a stage, which are UNVERIFIED. */
   addedWithoutStage: number;
@@ -57,14 +57,14 @@ const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column })
 
 /**
  * Creates and fills three temporary tables: `incoming` with rows of files, `namesake` with paths that a complete list
- * does not withdraw, and `incoming_folder` with directories. PostgreSQL drops the tables with the connection.
+ * does not withdraw, and `incoming_directory` with directories. PostgreSQL drops the tables with the connection.
  * @returns whether the import contains directories
  * @throws ImportError
  */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
-  let hasFolders = false;
+  let hasDirectories = false;
   const toLine = (row: CatalogueRow) => {
-    if (row.path.endsWith('/')) hasFolders = true;
+    if (row.path.endsWith('/')) hasDirectories = true;
     return copyLine(row);
   };
   await client.query(
@@ -84,24 +84,24 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
     throw error === failure ? error : toUnavailable(error); // an error of the source is not an error of the database
   });
-  if (hasFolders) await client.query(splitFolders);
+  if (hasDirectories) await client.query(splitDirectories);
   await client.query(
     sql`CREATE TEMP TABLE namesake (path text);
         WITH removed AS (DELETE FROM incoming WHERE is_namesake RETURNING path) INSERT INTO namesake SELECT DISTINCT path FROM removed;
         ANALYZE incoming; ANALYZE namesake`,
   );
-  return hasFolders;
+  return hasDirectories;
 }
 
 /** Moves directories to their own table. If a directory has several lines, the last line counts. */
-const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
+const splitDirectories = sql`CREATE TEMP TABLE incoming_directory AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
 /** Replaces the modes of directories by the modes of the import. @returns the number of directories in the import */
-export async function applyFolders(tx: Transaction): Promise<number> {
+export async function applyDirectories(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
-    sql`INSERT INTO folder (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_folder ORDER BY path
+    sql`INSERT INTO directory (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_directory ORDER BY path
         ON CONFLICT (path) DO UPDATE SET mode = excluded.mode, gid = excluded.gid RETURNING path`,
   );
   return rows.length;

@@ -194,13 +194,13 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
   };
   const path = fields.path ?? '';
   if (path === '') fail('path', 'given');
-  const isFolder = path.length > 1 && path.endsWith('/');
-  const problem = fault ? undefined : findPathProblem(isFolder ? path.slice(0, -1) : path);
+  const isDirectory = path.length > 1 && path.endsWith('/');
+  const problem = fault ? undefined : findPathProblem(isDirectory ? path.slice(0, -1) : path);
   if (problem !== undefined) {
-    return new RowError(line, `path ${problem}`, { namesake: isFolder ? undefined : findNamesake(path) });
+    return new RowError(line, `path ${problem}`, { namesake: isDirectory ? undefined : findNamesake(path) });
   }
-  if (isFolder && !fields.mode) fail('mode', `${MODE}, for a directory`);
-  if (!isFolder && !fields.size) fail('size', 'a whole number of bytes');
+  if (isDirectory && !fields.mode) fail('mode', `${MODE}, for a directory`);
+  if (!isDirectory && !fields.size) fail('size', 'a whole number of bytes');
   const row: CatalogueRow = {
     line,
     path,

@@ -12,7 +12,7 @@ import type { Complete } from '../catalogue/withdrawals.js';
 import type { Context } from '../context.js';
 import { applyIncoming } from './import-apply.js';
 import { type ClashingRow, dropClashes, type ExpectedFile, MAX_REJECTS } from './import-checks.js';
-import { applyFolders, type ImportResult, loadIncoming, type Reject } from './import-incoming.js';
+import { applyDirectories, type ImportResult, loadIncoming, type Reject } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
 
@@ -96,7 +96,7 @@ async function loadAndApply(
         throw new ImportError([`more than ${MAX_REJECTS} rows have names that cannot be restored`]);
     };
     const loaded = skipInvalid ? skipBadNames(rows, ({ line, problem }) => reject([{ line, problem }])) : rows;
-    const hasFolders = await loadIncoming(client, loaded);
+    const hasDirectories = await loadIncoming(client, loaded);
     const clashing = skipInvalid || onClash ? await dropClashes(client) : [];
     if (onClash) clashing.forEach(onClash);
     else reject(clashing.map(({ line, problem }) => ({ line, problem })));
@@ -105,7 +105,7 @@ async function loadAndApply(
     const result = await retryIfDuplicate(() =>
       runTransaction(client, 'importRows', async (tx) => {
         const applied = await applyIncoming(ctx, tx, { complete, expected, canSkip });
-        const result = hasFolders ? { ...applied, folders: await applyFolders(tx) } : applied;
+        const result = hasDirectories ? { ...applied, directories: await applyDirectories(tx) } : applied;
         if (auditEntry && !isDryRun)
           await tx.query(auditEntry({ given: { ...result, complete: complete?.prefix, ...rejected } }));
         wanted?.throwIfAborted();
@@ -120,7 +120,7 @@ async function loadAndApply(
   } finally {
     await client
       .query(
-        sql`DROP TABLE IF EXISTS pg_temp.incoming, pg_temp.incoming_folder, pg_temp.namesake; RESET statement_timeout`,
+        sql`DROP TABLE IF EXISTS pg_temp.incoming, pg_temp.incoming_directory, pg_temp.namesake; RESET statement_timeout`,
       )
       .then(
         () => client.release(),

@@ -18,7 +18,7 @@ export interface ListSettings {
   strip: string;
 }
 
-/** Number of skipped entries by kind, such as `folders`. */
+/** Number of skipped entries by kind, such as `directories`. */
 export type Skipped = Map<string, number>;
 
 /** Returns the row of a file in a list, or the fault of that row. */
@@ -43,7 +43,7 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
  * Returns the row of a directory in a list. Undefined for the root of the archive, which is the mount point on a
  * restore disk.
  */
-function makeFolderRow(
+function makeDirectoryRow(
   line: number,
   { path, mode, gid }: { path: string; mode: string | undefined; gid: string | undefined },
   { prefix, strip }: ListSettings,
@@ -72,7 +72,7 @@ export function createFindReader(settings: ListSettings): RowReader {
       if (path === '') {
         return new RowError(number, `${quote(text)} is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`);
       }
-      if (type === 'd') return makeFolderRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
+      if (type === 'd') return makeDirectoryRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
       // if find searches ".", the path of file "a" is "./a"
       return makeEntryRow(number, { ...fields, path: path.replace(/^(\.\/)+/, '') }, settings);
     },

@@ -96,7 +96,7 @@ function readObject(
   }
   if (object.IsLatest === 'false') return countSkipped(skipped, 'versions that are not the latest');
   if (object.IsDeleteMarker === 'true') return countSkipped(skipped, 'delete markers');
-  if (key.endsWith('/') && Size === '0') return countSkipped(skipped, 'folders');
+  if (key.endsWith('/') && Size === '0') return countSkipped(skipped, 'directories');
   const { storageClasses } = settings;
   if (storageClasses && !storageClasses.includes(StorageClass ?? '')) {
     return countSkipped(skipped, 'objects of other storage classes');

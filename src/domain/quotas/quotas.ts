@@ -7,7 +7,7 @@ import { prepared } from '../../db/prepared.js';
 import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { Prisma, type Quota } from '../../generated/prisma/client.js';
-import { shownFolder } from '../access/path-rules.js';
+import { shownDirectory } from '../access/path-rules.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -133,7 +133,7 @@ export interface RemovedQuota {
    * Directories with rules that name the user. The rules of a removed user remain, and will apply to the next user of
    * that name.
    */
-  ruledFolders: string[];
+  ruledDirectories: string[];
 }
 
 /**
@@ -163,7 +163,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
       await removeWebhooksOf(tx, user);
       const withdrawn = { ...(tokens > 0 ? { tokens } : {}), ...(memberOf.length > 0 ? { memberOf } : {}) };
       await tx.query(auditEntry({ given: withdrawn }));
-      return { user, tokens, memberOf, ruledFolders: await findRulesOf(tx, user) };
+      return { user, tokens, memberOf, ruledDirectories: await findRulesOf(tx, user) };
     });
   });
 }
@@ -191,7 +191,7 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
   const rows = await tx.query<{ prefix: string }>(
     sql`SELECT DISTINCT p.prefix FROM path_rule p WHERE p.kind = 'USER' AND p.name = ANY(${names}::text[]) ORDER BY p.prefix`,
   );
-  return rows.map(({ prefix }) => shownFolder(prefix));
+  return rows.map(({ prefix }) => shownDirectory(prefix));
 }
 
 /**

@@ -9,7 +9,7 @@ import { byKeys } from '../../db/planning.js';
 import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
-import { RENAMED } from '../catalogue/folder-modes.js';
+import { RENAMED } from '../catalogue/directory-modes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { hasStalePosition, positionOfFile } from '../catalogue/versions.js';
 import { foldedPath, hasPosition, isChanged, isHeldUnder, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
@@ -264,8 +264,8 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
   const kept = await findLastKept(tx, ids); // a copy that was kept after a change may already be in the directory named by the file's id alone
-  const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
-  const places = others.map((file) => `${RENAMED}/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
+  const directoryOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
+  const places = others.map((file) => `${RENAMED}/${directoryOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
     sql`UPDATE tape_file f SET disk_path = p.path, folded_path = NULL FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
   );
@@ -283,7 +283,7 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
 /** Returns files whose path conflicts with another copy at the path, at a parent directory, or below the path. */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
-    [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
+    [logicalPath, ...directoriesAround(logicalPath)].map((name) => ({ fileId, name })),
   );
   const [ids, names] = [around.map(({ fileId }) => fileId), around.map(({ name }) => name)];
   const rows = await tx.query<{ id: bigint }>(
@@ -313,8 +313,9 @@ async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bi
   return rows.map(({ id }) => id);
 }
 
-function foldersAround(file: string): string[] {
-  const folders: string[] = [];
-  for (let folder = path.dirname(file); folder !== '/'; folder = path.dirname(folder)) folders.push(folder);
-  return folders;
+function directoriesAround(file: string): string[] {
+  const directories: string[] = [];
+  for (let directory = path.dirname(file); directory !== '/'; directory = path.dirname(directory))
+    directories.push(directory);
+  return directories;
 }

@@ -417,10 +417,10 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
  * quota's free room never fits.
  */
 const problemOf = (ctx: Context) => sql`CASE
-  WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"StageRequestProblem" ELSE 'UNKNOWN' END
+  WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
 /** The condition that there are files below the path `l` that the caller may list. */
-export const isFolder = (ctx: Context) =>
+export const isDirectory = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

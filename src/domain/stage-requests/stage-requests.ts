@@ -16,7 +16,12 @@ import type { Context } from '../context.js';
 import { checkText, findPathProblem } from '../input.js';
 import { allow, allowChange, isVisibleQuota, may } from '../policy.js';
 import { checkLimit } from '../quotas/charges.js';
-import { createForStageRequest, isFolder, type StageRequestFileInput, stageRequestRows } from '../requests/create.js';
+import {
+  createForStageRequest,
+  isDirectory,
+  type StageRequestFileInput,
+  stageRequestRows,
+} from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
 /** Maximum number of lifetimes in a stage request. Each lifetime needs a request and a transaction. */
@@ -270,7 +275,7 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
   const rows = await askAtLength<LocatedFile>(
     ctx,
     sql`SELECT l.path, f.id AS "fileId", f.id IS NOT NULL AS "isFile", f.stage, CASE
-          WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
+          WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY' ELSE 'UNKNOWN' END
           WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
           WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
           WHEN f.stage = 'RESTORED' THEN

@@ -5,7 +5,7 @@
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
-import { type FolderMode, recordFolders } from '../../domain/catalogue/folder-modes.js';
+import { type DirectoryMode, recordDirectories } from '../../domain/catalogue/directory-modes.js';
 import { archiveVolumes, hasVolumes, skipUsedPositions } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
@@ -69,12 +69,12 @@ async function archiveAll(
     how.onProgress?.(progress);
   };
   const { signal } = how;
-  const modes: FolderMode[] = [];
-  const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => modes.push(folder) });
+  const modes: DirectoryMode[] = [];
+  const walk = walkSources(input, result, { onSkip: how.onSkip, onDirectory: (directory) => modes.push(directory) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
     // record directories before their files, because the files may be restored immediately
-    await recordFolders(ctx, modes.splice(0), input.prefix);
+    await recordDirectories(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
   return result;

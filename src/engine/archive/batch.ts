@@ -5,7 +5,7 @@ import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js'
 import { reservePositions, type TapePosition } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { registerRows } from '../../domain/import/import.js';
-import { findFolderClashes } from '../../domain/import/import-checks.js';
+import { findDirectoryClashes } from '../../domain/import/import-checks.js';
 import { ImportError } from '../../domain/import/import-lines.js';
 import type { CatalogueRow } from '../../domain/import/import-rows.js';
 import { readChecked, readChunks, startChecksum, startSums } from '../../restore-area/checksum.js';
@@ -145,7 +145,7 @@ export class ArchiveBatch {
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findFolderClashes(this.ctx, paths); // find conflicts before any file is written to tape
+    const clashes = await findDirectoryClashes(this.ctx, paths); // find conflicts before any file is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];
@@ -208,7 +208,7 @@ export class ArchiveBatch {
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findFolderClashes(this.ctx, paths);
+    const clashes = await findDirectoryClashes(this.ctx, paths);
     const reasonOf = ({ path }: WrittenFile): string | undefined => {
       const old = known.get(path);
       if (old && isOnTape(old))

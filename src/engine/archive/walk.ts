@@ -8,7 +8,12 @@ import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { type NamedEntry, readEntries } from '../../core/text/file-names.js';
 import { attributesOf, type FileAttributes } from '../../domain/catalogue/attributes.js';
-import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../domain/catalogue/folder-modes.js';
+import {
+  type Access,
+  type DirectoryMode,
+  restrictAccess,
+  restrictFile,
+} from '../../domain/catalogue/directory-modes.js';
 import type { Context } from '../../domain/context.js';
 import { listDisks } from '../../domain/disks/disks.js';
 import { findPathProblem } from '../../domain/input.js';
@@ -25,7 +30,7 @@ export interface ExcludedEntries {
 export type OnSkip = (file: string, kind: string) => void;
 
 /** Called for each directory before its files, with the directory's logical path and access rights. */
-export type OnDirectory = (folder: FolderMode) => void;
+export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface Visit {
   relative: string;
@@ -45,7 +50,7 @@ interface Visit {
 export async function* walkSources(
   from: { dir: string; prefix?: string },
   excluded: ExcludedEntries,
-  { onSkip = () => {}, onFolder: onDirectory = () => {} }: { onSkip?: OnSkip | undefined; onFolder?: OnDirectory } = {},
+  { onSkip = () => {}, onDirectory = () => {} }: { onSkip?: OnSkip | undefined; onDirectory?: OnDirectory } = {},
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
   const root = await realpath(from.dir);
@@ -54,7 +59,7 @@ export async function* walkSources(
     const { relative, parentAccess: above } = visit;
     const dir = path.join(from.dir, relative);
     const directory = path.join(root, relative);
-    const entries = await inDirectory(directory, (at) => readFolder(at, dir, excluded)).catch((error: unknown) => {
+    const entries = await inDirectory(directory, (at) => listEntries(at, dir, excluded)).catch((error: unknown) => {
       if (relative === '') throw error;
       excluded.failed.push(`${dir}: ${messageOf(error)}`);
       return [];
@@ -119,7 +124,7 @@ async function findSource(
  * Reads a directory in order of names. Reports names that are not UTF-8 as failed, because the restored name would
  * differ.
  */
-async function readFolder(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
+async function listEntries(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];
   for await (const each of readEntries(at)) {
     if (each.isText) entries.push(each);

@@ -35,12 +35,13 @@ import type { Examination } from './examination.js';
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
   const findings: Finding[] = [];
-  const onDirectory = ({ directory: folder, error, untrusted }: VisitedDirectory) => {
-    exam.counts.folders++;
+  const onDirectory = ({ directory, error, untrusted }: VisitedDirectory) => {
+    exam.counts.directories++;
     const report = (kind: string, expected: string, found: string) =>
-      findings.push({ kind, thing: folder, expected, found, isRepaired: false });
-    if (error !== undefined) report('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
-    if (untrusted !== undefined) report('folder-open', 'a directory that only trusted users can write to', untrusted);
+      findings.push({ kind, thing: directory, expected, found, isRepaired: false });
+    if (error !== undefined) report('directory-unreadable', 'a list', codeOf(error) ?? 'an error');
+    if (untrusted !== undefined)
+      report('directory-open', 'a directory that only trusted users can write to', untrusted);
   };
   for await (const entries of walkDisk(
     marked,
@@ -208,7 +209,7 @@ const FOREIGN = 'lost+found';
 async function* walkDisk(
   disk: MarkedDisk,
   { others, group }: { others: readonly string[]; group: number | undefined },
-  onDirectory: (folder: VisitedDirectory) => void,
+  onDirectory: (directory: VisitedDirectory) => void,
 ): AsyncGenerator<Entry[]> {
   const root = await rootOf(disk);
   const otherRoots = new Set(await Promise.all(others.map((other) => realpath(other).catch(() => other))));

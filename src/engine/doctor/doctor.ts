@@ -52,7 +52,7 @@ async function examineDisks(
   const disks = await listDisks(ctx);
   const exam: Examination = {
     ...options,
-    counts: { copies: 0, checksums: 0, notCompared: 0, files: 0, folders: 0, links: 0 },
+    counts: { copies: 0, checksums: 0, notCompared: 0, files: 0, directories: 0, links: 0 },
     mountpoints: disks.map((disk) => disk.mountpoint),
     unavailable: new Set(),
   };

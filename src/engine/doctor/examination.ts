@@ -10,7 +10,7 @@ export interface DoctorOptions {
 }
 
 export interface Examination extends DoctorOptions {
-  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders' | 'links', number>;
+  counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'directories' | 'links', number>;
   mountpoints: string[];
   unavailable: Set<number>;
 }

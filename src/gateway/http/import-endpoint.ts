@@ -99,21 +99,21 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
     }
     if (query.getAll(name).length > 1) throw new InvalidInputError(name, 'must be given once');
   }
-  const [folder, most] = [query.get('complete'), query.get('maxWithdrawn')];
+  const [directory, most] = [query.get('complete'), query.get('maxWithdrawn')];
   const readFlag = (name: string) => {
     const given = query.get(name) ?? 'false';
     if (given === 'true' || given === 'false') return given === 'true';
     throw new InvalidInputError(name, `must be true or false, not ${quote(given)}`);
   };
   const flags = { isDryRun: readFlag('dryRun'), skipInvalid: readFlag('skipInvalid') };
-  if (most !== null && folder === null) {
+  if (most !== null && directory === null) {
     throw new InvalidInputError('maxWithdrawn', 'requires "complete"');
   }
   if (most !== null && !/^\d{1,3}$/.test(most)) {
     throw new InvalidInputError('maxWithdrawn', `must be a percentage from 0 to 100, not ${quote(most)}`);
   }
-  if (folder === null) return flags;
-  return { ...flags, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
+  if (directory === null) return flags;
+  return { ...flags, complete: readComplete({ directory, mostPercent: most === null ? undefined : Number(most) }) };
 }
 
 /** @throws HttpError 405, 415 */

@@ -110,7 +110,7 @@ export class CopyReader {
       return closed ?? { closed: 'busy', message: `opening ${name} took too long` };
     };
     try {
-      return await this.call(copy, (tick) => withCopy(copy, (file, folder) => openKnown(file, folder, tick)));
+      return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
       isGivenUp = true; // a hung call may still end
       return closedBy(error);
@@ -123,12 +123,12 @@ export class CopyReader {
     handle: FileHandle,
     found: OpenedFile,
   ): Promise<ClosedCopy | undefined> {
-    const { stats, name, isPublic, directory: folder, tick } = found;
-    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(folder.path)))) {
+    const { stats, name, isPublic, directory, tick } = found;
+    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(directory.path)))) {
       return { closed: 'private', message: `${name} is not readable by every user of its host` };
     }
     if (matchesTimes(copy, stats)) return undefined;
-    if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
+    if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, directory.root))) {
       const isSame = await this.hasRecordedBytes(copy, handle, stats, tick);
       if (isSame) return undefined;
       if (isSame === undefined)

@@ -134,8 +134,8 @@ export async function recogniseCopy(
  */
 export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   if (found === 'missing') return true;
-  const state = await findState(copy, async (_file, folder) => {
-    const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
+  const state = await findState(copy, async (_file, directory) => {
+    const removed = await removeEntry(directory, path.basename(copy.path), (now) => isSame(now, found));
     return removed === 'other' ? 'changed' : 'missing';
   });
   return state !== 'changed';
@@ -147,7 +147,9 @@ export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missi
  */
 export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(location.path);
-  const removed = await withCopy(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
+  const removed = await withCopy(location, (_file, directory) =>
+    removeEntry(directory, name, (now) => isSame(now, seen)),
+  );
   return removed === 'removed';
 }
 
@@ -155,7 +157,7 @@ export type CopyState = 'same' | 'changed' | 'missing';
 
 async function findState(
   copy: RecordedCopy,
-  find: (file: string, folder: Directory) => Promise<CopyState>,
+  find: (file: string, directory: Directory) => Promise<CopyState>,
 ): Promise<CopyState> {
   try {
     return await withCopy(copy, find);

@@ -5,7 +5,7 @@
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../core/errors.js';
-import { readFolderModes } from '../../domain/catalogue/folder-modes.js';
+import { readDirectoryModes } from '../../domain/catalogue/directory-modes.js';
 import type { Context } from '../../domain/context.js';
 import { type DirectoryAttributes, wantedDirectory, withoutGroup } from '../attributes.js';
 import { isUnfinished, NEW_MODE } from '../made-directories.js';
@@ -22,7 +22,7 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {
     const paths = dirs.map((dir) => (dir.startsWith(`${root}/`) ? dir.slice(root.length) : undefined));
-    const modes = await readFolderModes(
+    const modes = await readDirectoryModes(
       ctx,
       paths.filter((logicalPath) => logicalPath !== undefined),
     );

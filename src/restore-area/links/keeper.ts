@@ -19,7 +19,7 @@ import {
 import { waitInTime } from '../call-watch.js';
 import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
-import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
+import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
 /** Links per claim, few enough to settle before the claim expires even if each call is slow. */
 const PAGE = 100;
@@ -132,7 +132,7 @@ export class LinkKeeper {
    * removed even if directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
-    await tidyLinkFolders(linkRoot, at, this.attributesOf).catch((error: unknown) => {
+    await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
       this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty directories of links');
     });
   }
@@ -145,13 +145,13 @@ export class LinkKeeper {
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
   ): Promise<void> {
-    const folders = new Map<string, bigint[]>();
+    const directories = new Map<string, bigint[]>();
     for (const { fileId, at } of links) {
-      folders.set(path.dirname(at), [...(folders.get(path.dirname(at)) ?? []), fileId]);
+      directories.set(path.dirname(at), [...(directories.get(path.dirname(at)) ?? []), fileId]);
     }
-    for (const [folder, fileIds] of folders) {
+    for (const [directory, fileIds] of directories) {
       let synced: Promise<void> | undefined;
-      for (const fileId of fileIds) await trying(fileId, () => (synced ??= syncLinkFolder(folder)));
+      for (const fileId of fileIds) await trying(fileId, () => (synced ??= syncLinkDirectory(directory)));
     }
   }
 

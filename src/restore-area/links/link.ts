@@ -10,7 +10,7 @@ import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } fro
 import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
-import { FOLDER_MODE } from '../../domain/catalogue/folder-modes.js';
+import { DIRECTORY_MODE } from '../../domain/catalogue/directory-modes.js';
 import type { Link } from '../../domain/links/links.js';
 import type { DirectoryAttributes } from '../attributes.js';
 import { findProblem, type Trusted } from '../exposure.js';
@@ -46,8 +46,10 @@ export async function makeLink(
 ): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      const dir = await makeLinkFolder(at, { mountpoints, attributesOf });
-      return await withDirectory('/', dir, (folder) => placeLink({ at, target }, folder, { fileId, mountpoints }));
+      const dir = await makeLinkDirectory(at, { mountpoints, attributesOf });
+      return await withDirectory('/', dir, (directory) =>
+        placeLink({ at, target }, directory, { fileId, mountpoints }),
+      );
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
     }
@@ -55,8 +57,11 @@ export async function makeLink(
 }
 
 /** Creates the missing directories of a link. @returns the link's directory, with links resolved */
-async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>): Promise<string> {
-  const { real, missing, dangling } = await resolveFolder(path.dirname(at));
+async function makeLinkDirectory(
+  at: string,
+  { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>,
+): Promise<string> {
+  const { real, missing, dangling } = await resolveDirectory(path.dirname(at));
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
     throw new InTheWayError(`${at} is in the restore area itself`);
   }
@@ -74,18 +79,18 @@ async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<Li
 
 async function placeLink(
   { at, target }: Link,
-  folder: Directory,
+  directory: Directory,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
-  const entry = path.join(folder.fdPath, path.basename(at));
+  const entry = path.join(directory.fdPath, path.basename(at));
   try {
     await symlink(target, entry);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
     const there = await readLinkEntry(entry);
     if (there?.target === target) return;
-    if (there && !(await mayReplace(there, folder, entry, mountpoints))) throw describeObstacle(at, there.target);
-    await replaceLink({ at, target }, folder, there, fileId);
+    if (there && !(await mayReplace(there, directory, entry, mountpoints))) throw describeObstacle(at, there.target);
+    await replaceLink({ at, target }, directory, there, fileId);
   }
 }
 
@@ -94,8 +99,8 @@ async function placeLink(
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
-  const remove = async (folder: Directory) => {
-    const entry = path.join(folder.fdPath, path.basename(at));
+  const remove = async (directory: Directory) => {
+    const entry = path.join(directory.fdPath, path.basename(at));
     if ((await readLinkEntry(entry))?.target !== target) return; // read asynchronously: a hang blocks only this call
     // check and remove synchronously, so that a file created meanwhile is not removed
     try {
@@ -104,7 +109,7 @@ export async function removeLink({ at, target }: Link): Promise<void> {
       ignoreNothing(error);
     }
   };
-  await inLinkFolder(path.dirname(at), remove).catch(ignoreReplaced);
+  await inLinkDirectory(path.dirname(at), remove).catch(ignoreReplaced);
 }
 
 const partsOf = (file: string): string[] => file.split('/').filter((name) => name !== '' && name !== '.');
@@ -126,9 +131,9 @@ interface Way {
  * that a directory is at the returned path.
  * @throws InTheWayError if the path contains an untrusted link
  */
-async function resolveFolder(folder: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
-  const parts = partsOf(folder);
-  let real = folder.startsWith('/') ? '/' : from;
+async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
+  const parts = partsOf(directory);
+  let real = directory.startsWith('/') ? '/' : from;
   for (const [n, part] of parts.entries()) {
     const next = path.join(real, part);
     const stats = await lstat(next).catch(ignoreNothing);
@@ -139,7 +144,7 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
       continue;
     }
     const target = await readTrustedLink(real, part);
-    const way = links.left-- > 0 ? await resolveFolder(target, real, links) : undefined;
+    const way = links.left-- > 0 ? await resolveDirectory(target, real, links) : undefined;
     if (!way || way.missing.length > 0) return { real, missing: parts.slice(n), dangling: next };
     real = way.real;
   }
@@ -172,8 +177,8 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
  * @returns undefined if the directory is missing, or was just replaced by a link or file
  * @throws InTheWayError if the path contains an untrusted link
  */
-async function inLinkFolder<T>(dir: string, use: (folder: Directory) => Promise<T>): Promise<T | undefined> {
-  const { real, missing } = await resolveFolder(dir);
+async function inLinkDirectory<T>(dir: string, use: (directory: Directory) => Promise<T>): Promise<T | undefined> {
+  const { real, missing } = await resolveDirectory(dir);
   return missing.length > 0 ? undefined : await withDirectory('/', real, use).catch(ignoreReplaced);
 }
 
@@ -196,12 +201,12 @@ async function mayReplace(
  */
 async function replaceLink(
   { at, target }: Link,
-  folder: Directory,
+  directory: Directory,
   there: Standing | undefined,
   fileId: bigint,
 ): Promise<void> {
-  const entry = path.join(folder.fdPath, path.basename(at));
-  const beside = path.join(folder.fdPath, `.tapegate-link-${fileId}`);
+  const entry = path.join(directory.fdPath, path.basename(at));
+  const beside = path.join(directory.fdPath, `.tapegate-link-${fileId}`);
   await unlink(beside).catch(ignoreNothing);
   await symlink(target, beside);
   const now = lstatSync(entry, { bigint: true, throwIfNoEntry: false });
@@ -218,8 +223,8 @@ function describeObstacle(at: string, target: string | null): InTheWayError {
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
 }
 
-function isBelow(file: string, folder: string): boolean {
-  return file.startsWith(folder.endsWith('/') ? folder : `${folder}/`);
+function isBelow(file: string, directory: string): boolean {
+  return file.startsWith(directory.endsWith('/') ? directory : `${directory}/`);
 }
 
 /**
@@ -230,12 +235,12 @@ function isBelow(file: string, folder: string): boolean {
  * Does not sync. A directory that reappears after a crash is empty, and is removed with the next link in it.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
-export async function tidyLinkFolders(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
-  const { real } = await resolveFolder(root);
+export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
+  const { real } = await resolveDirectory(root);
   const dirs = linkDirectoriesAbove(at).filter((dir) => isBelow(dir, root));
   const attributes = await attributesOf(dirs);
   for (const [n, dir] of dirs.entries()) {
-    if (!(await removeEmptyLinkFolder(real, dir, attributes[n] as DirectoryAttributes))) return;
+    if (!(await removeEmptyLinkDirectory(real, dir, attributes[n] as DirectoryAttributes))) return;
   }
 }
 
@@ -249,9 +254,9 @@ function linkDirectoriesAbove(at: string): string[] {
 /**
  * Removes a directory if it is empty. @param root path without links @returns whether the directory no longer exists
  */
-async function removeEmptyLinkFolder(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
-  // FOLDER_MODE applies if the directory was created before its mode was recorded
-  const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE })];
+async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
+  // DIRECTORY_MODE applies if the directory was created before its mode was recorded
+  const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE })];
   const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
     const [stats, above] = [await lstat(entry), await handle.stat()];
@@ -263,7 +268,7 @@ async function removeEmptyLinkFolder(root: string, dir: string, wanted: Director
     return true;
   };
   try {
-    return (await inLinkFolder(path.dirname(dir), remove)) ?? true;
+    return (await inLinkDirectory(path.dirname(dir), remove)) ?? true;
   } catch (error) {
     if (!(error instanceof InTheWayError) && !STAYING.includes(codeOf(error) ?? '')) throw error;
     return false;
@@ -283,7 +288,9 @@ interface Standing {
  * leads to its directory
  */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
-  return await inLinkFolder(path.dirname(at), (folder) => readLinkEntry(path.join(folder.fdPath, path.basename(at))));
+  return await inLinkDirectory(path.dirname(at), (directory) =>
+    readLinkEntry(path.join(directory.fdPath, path.basename(at))),
+  );
 }
 
 async function readLinkEntry(entry: string): Promise<Standing | undefined> {
@@ -296,8 +303,8 @@ async function readLinkEntry(entry: string): Promise<Standing | undefined> {
 }
 
 /** Syncs the directory of a link. Does nothing if the directory no longer exists, or was replaced by a link or file. */
-export async function syncLinkFolder(folder: string): Promise<void> {
-  await inLinkFolder(folder, ({ handle }) => handle.sync()).catch(ignoreReplaced);
+export async function syncLinkDirectory(directory: string): Promise<void> {
+  await inLinkDirectory(directory, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
 /** Ignores an error that means that a file is missing. ELOOP means that a link points to itself. */

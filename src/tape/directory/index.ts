@@ -12,11 +12,11 @@ import { LibraryError, VolumeError, type WritableLibrary } from '../drive-librar
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
 import { type DriveKind, file, settingsOf } from '../kind.js';
 
-export const directory: DriveKind<{ folder: string }> = {
+export const directory: DriveKind<{ directory: string }> = {
   contract: 'drive',
   findsBy: 'position',
-  settings: settingsOf({ folder: file().describe("the library's directory") }),
-  create: ({ folder }) => createDirectoryLibrary(folder),
+  settings: settingsOf({ directory: file().describe("the library's directory") }),
+  create: ({ directory }) => createDirectoryLibrary(directory),
 };
 
 const openFd = promisify(fs.open);
@@ -28,7 +28,7 @@ const SYNCS = 8;
 /** @param dir the library's directory, which `openLibrary` creates if needed */
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
-  const library = new LibraryFolder(root);
+  const library = new LibraryDirectory(root);
   /** Files that were written but not synced, by the directory of their volume. */
   const unsynced = new Map<string, string[]>();
   return {
@@ -38,26 +38,26 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
 
     async mount(volume, _drive, signal) {
       signal.throwIfAborted();
-      const folder = folderOf(root, volume);
-      if (!(await isFolder(folder))) {
+      const directory = volumeDirectory(root, volume);
+      if (!(await isExistingDirectory(directory))) {
         await library.expect(volume);
-        throw new TapeError('MEDIA', `the library has no volume ${volume} (no ${folder})`);
+        throw new TapeError('MEDIA', `the library has no volume ${volume} (no ${directory})`);
       }
       return {
-        read: ({ position }, readSignal) => readFile(library, folder, position, readSignal),
+        read: ({ position }, readSignal) => readFile(library, directory, position, readSignal),
         unmount: async () => {},
       };
     },
 
     async write(volume, position, bytes, signal) {
-      const folder = folderOf(root, volume);
+      const directory = volumeDirectory(root, volume);
       try {
         signal.throwIfAborted();
-        await library.makeVolume(folder);
-        const size = await writeFile(folder, position, bytes, signal);
-        const files = unsynced.get(folder) ?? [];
-        files.push(path.join(folder, nameOf(position)));
-        unsynced.set(folder, files);
+        await library.makeVolume(directory);
+        const size = await writeFile(directory, position, bytes, signal);
+        const files = unsynced.get(directory) ?? [];
+        files.push(path.join(directory, nameOf(position)));
+        unsynced.set(directory, files);
         return size;
       } catch (error) {
         if (error instanceof SourceError) throw error.cause;
@@ -66,14 +66,14 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     },
 
     async sync(volume, signal) {
-      const folder = folderOf(root, volume);
-      const files = unsynced.get(folder) ?? [];
-      unsynced.delete(folder); // forget the files first: if a sync fails, a repeated sync may falsely succeed
+      const directory = volumeDirectory(root, volume);
+      const files = unsynced.get(directory) ?? [];
+      unsynced.delete(directory); // forget the files first: if a sync fails, a repeated sync may falsely succeed
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
         if (files.length === 0) return;
-        await syncFolder(folder);
+        await syncPath(directory);
         await library.check(); // another directory may have replaced the library
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
@@ -98,7 +98,7 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
  * Returns a volume's directory. Rejects names that lead outside the library, because volume names come from the
  * catalogue.
  */
-function folderOf(root: string, volume: string): string {
+function volumeDirectory(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
     throw new TapeError('PERMANENT', `${JSON.stringify(volume)} is not a valid volume name of a directory library`);
   }
@@ -114,38 +114,38 @@ const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > 
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
 
-async function isFolder(folder: string): Promise<boolean> {
+async function isExistingDirectory(directory: string): Promise<boolean> {
   try {
-    return (await stat(folder)).isDirectory();
+    return (await stat(directory)).isDirectory();
   } catch (error) {
     if (MISSING.includes(codeOf(error) ?? '')) return false;
-    throw classify(error, folder);
+    throw classify(error, directory);
   }
 }
 
 /** @returns why the volume is unreadable; undefined if the volume is readable */
-async function findProblem(folder: string): Promise<string | undefined> {
+async function findProblem(directory: string): Promise<string | undefined> {
   try {
-    if (!(await isFolder(folder))) return `the volume ${folder} no longer exists`;
-    await access(folder, constants.X_OK);
+    if (!(await isExistingDirectory(directory))) return `the volume ${directory} no longer exists`;
+    await access(directory, constants.X_OK);
     return undefined;
   } catch (error) {
-    return `the volume ${folder} cannot be entered: ${messageOf(error)}`;
+    return `the volume ${directory} cannot be entered: ${messageOf(error)}`;
   }
 }
 
 function readFile(
-  library: LibraryFolder,
-  folder: string,
+  library: LibraryDirectory,
+  directory: string,
   position: bigint | null,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  if (position === null) throw new TapeError('PERMANENT', `the volume ${folder} has no file without a position`);
-  const file = path.join(folder, nameOf(position));
+  if (position === null) throw new TapeError('PERMANENT', `the volume ${directory} has no file without a position`);
+  const file = path.join(directory, nameOf(position));
   return readFileChunks(file, signal, async (error) => {
-    const problem = error instanceof TapeError ? undefined : await findProblem(folder);
+    const problem = error instanceof TapeError ? undefined : await findProblem(directory);
     if (problem === undefined) return classify(error, file);
-    await library.expect(path.basename(folder));
+    await library.expect(path.basename(directory));
     return new VolumeError('MEDIA', problem, { cause: error });
   });
 }
@@ -162,13 +162,13 @@ async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
 }
 
 async function writeFile(
-  folder: string,
+  directory: string,
   position: bigint,
   bytes: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
 ): Promise<bigint> {
-  const file = path.join(folder, nameOf(position));
-  const partial = path.join(folder, `.${nameOf(position)}.${randomUUID()}.part`);
+  const file = path.join(directory, nameOf(position));
+  const partial = path.join(directory, `.${nameOf(position)}.${randomUUID()}.part`);
   const handle = await open(partial, 'wx', OWN_FILE);
   let written = 0n;
   try {
@@ -217,10 +217,10 @@ const MARKER = '.tapegate-library';
 /**
  * Mode of directories. Tape copies do not store the modes of the original files, so only the owner may read the copies.
  */
-const OWN_FOLDER = 0o700;
+const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
 
-class LibraryFolder {
+class LibraryDirectory {
   readonly root: string;
   /**
    * Identity of the directory when it was opened. If a file system is mounted over the directory, or another directory
@@ -248,13 +248,13 @@ class LibraryFolder {
    * group may write.
    * @throws LibraryError
    */
-  private async refuseOpen(folder: string): Promise<void> {
-    const { mode } = await stat(folder).catch((error: unknown) => this.throwMissing(error, ''));
+  private async refuseOpen(directory: string): Promise<void> {
+    const { mode } = await stat(directory).catch((error: unknown) => this.throwMissing(error, ''));
     if ((mode & 0o002) === 0) return;
     const bits = (mode & 0o7777).toString(8).padStart(4, '0');
     throw new LibraryError(
       'POLICY',
-      `every user may write to ${folder} (mode ${bits}) and replace tape files: run chmod o-w on it before archiving`,
+      `every user may write to ${directory} (mode ${bits}) and replace tape files: run chmod o-w on it before archiving`,
     );
   }
 
@@ -274,37 +274,37 @@ class LibraryFolder {
   }
 
   /** Creates a volume's directory durably. Never creates the library's directory. */
-  async makeVolume(folder: string): Promise<void> {
+  async makeVolume(directory: string): Promise<void> {
     await this.check();
     try {
-      await mkdir(folder, OWN_FOLDER);
+      await mkdir(directory, OWN_DIRECTORY);
     } catch (error) {
-      if (codeOf(error) === 'EEXIST') return await this.refuseOpen(folder);
+      if (codeOf(error) === 'EEXIST') return await this.refuseOpen(directory);
       if (codeOf(error) === 'ENOENT') await this.identify();
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
       // remove the volume's empty directory, which is outside the opened library, if it still exists
-      await rmdir(folder).catch(() => {});
+      await rmdir(directory).catch(() => {});
       throw error;
     });
-    await syncFolder(this.root);
+    await syncPath(this.root);
   }
 
   private async make(): Promise<void> {
-    const first = await mkdir(this.root, { recursive: true, mode: OWN_FOLDER });
+    const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
       // follow no link, and wait for no pipe, that another process created meanwhile
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
     }
-    await syncFolder(this.root);
+    await syncPath(this.root);
     if (first === undefined) return;
     const above = path.dirname(first);
-    for (let folder = this.root; folder !== above; ) {
-      folder = path.dirname(folder);
-      await syncFolder(folder);
+    for (let directory = this.root; directory !== above; ) {
+      directory = path.dirname(directory);
+      await syncPath(directory);
     }
   }
 
@@ -344,8 +344,8 @@ async function isEmpty(library: Dir): Promise<boolean> {
 const AWAY = 'it may not be mounted';
 const EMPTY = `contains no volumes: ${AWAY}`;
 
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+async function syncPath(directory: string): Promise<void> {
+  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await handle.sync();
   } finally {

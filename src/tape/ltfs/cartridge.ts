@@ -51,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   private readonly top: string;
   private readonly base: string;
   /** Last directory that was verified to be below `base`. */
-  private folder = '';
+  private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
     this.name = name;
@@ -142,10 +142,10 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /** Walks the tree without loading a whole directory. */
-  private async *walk(folder: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
-    for await (const { name, isText } of readEntries(folder)) {
+  private async *walk(directory: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
+    for await (const { name, isText } of readEntries(directory)) {
       signal.throwIfAborted();
-      const entryPath = path.join(folder, name);
+      const entryPath = path.join(directory, name);
       const logical = path.posix.join(this.settings.prefix, path.relative(this.top, entryPath));
       if (!isText) {
         onSkip?.(logical, 'has a name that is not UTF-8');
@@ -163,9 +163,9 @@ export class LtfsVolume implements ListableVolume {
     try {
       entryPath = path.join(this.top, this.toTape(logical));
       signal.throwIfAborted();
-      if (path.dirname(entryPath) !== this.folder) {
+      if (path.dirname(entryPath) !== this.directory) {
         await this.expectInside(path.dirname(entryPath));
-        this.folder = path.dirname(entryPath);
+        this.directory = path.dirname(entryPath);
       }
     } catch (error) {
       throw signal.aborted ? signal.reason : await this.explain(error, entryPath);
@@ -189,10 +189,10 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /** Rejects a directory outside the cartridge, because a symbolic link on the cartridge could lead anywhere. */
-  private async expectInside(folder: string): Promise<void> {
-    const real = await realpath(folder);
+  private async expectInside(directory: string): Promise<void> {
+    const real = await realpath(directory);
     if (real === this.base || real.startsWith(`${this.base}/`)) return;
-    throw new TapeError('PERMANENT', `${folder} links to ${real}, outside the cartridge`);
+    throw new TapeError('PERMANENT', `${directory} links to ${real}, outside the cartridge`);
   }
 
   /** Converts a file system error. First checks the mount, because no file is at fault if the volume is not mounted. */

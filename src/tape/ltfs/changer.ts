@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
-import { CommandFailure, type LockFolder, runCommand } from './commands.js';
+import { CommandFailure, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
 /** Pauses between attempts, because a drive may refuse to release its cartridge for a while after an unmount. */
@@ -14,9 +14,9 @@ const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
   private readonly settings: LtfsSettings;
-  private readonly locks: LockFolder;
+  private readonly locks: LockDirectory;
 
-  constructor(settings: LtfsSettings, locks: LockFolder) {
+  constructor(settings: LtfsSettings, locks: LockDirectory) {
     this.settings = settings;
     this.locks = locks;
   }

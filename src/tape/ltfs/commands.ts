@@ -141,7 +141,7 @@ export class HeldLock {
   }
 }
 
-export class LockFolder {
+export class LockDirectory {
   private readonly directory: string;
 
   constructor(directory: string) {

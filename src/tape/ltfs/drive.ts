@@ -10,7 +10,7 @@ import path from 'node:path';
 import { messageOf, type TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { type Changer, type Element, findDrive, findVolume, isCleaning } from './changer.js';
-import { CommandFailure, type HeldLock, type LockFolder, runCommand } from './commands.js';
+import { CommandFailure, type HeldLock, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
 /** Duration in seconds of each attempt to take the lock of LTFS. */
@@ -26,7 +26,7 @@ export class DriveInUseError extends DriveError {}
 
 interface Shop {
   settings: LtfsSettings;
-  locks: LockFolder;
+  locks: LockDirectory;
   changer: Changer;
 }
 

@@ -7,7 +7,7 @@ import { programPath } from '../host-files.js';
 import type { DriveKind, Site } from '../kind.js';
 import { type ListableVolume, LtfsVolume } from './cartridge.js';
 import { Changer } from './changer.js';
-import { LockFolder } from './commands.js';
+import { LockDirectory } from './commands.js';
 import { Drive, DriveInUseError } from './drive.js';
 import { type LtfsDrive, type LtfsSettings, longestSeconds, ltfsSettings, usualCommands } from './settings.js';
 
@@ -33,14 +33,14 @@ const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 export class LtfsLibrary implements DriveLibrary {
   readonly ownSeconds: { mount: number; unmount: number };
   private readonly settings: LtfsSettings;
-  private readonly locks: LockFolder;
+  private readonly locks: LockDirectory;
   private readonly changer: Changer;
 
   constructor(given: LtfsSettings, { dataDir, env }: Site) {
     const settings = { ...given, commands: locateCommands(given.commands, env) };
     this.settings = settings;
     this.ownSeconds = longestSeconds(settings);
-    this.locks = new LockFolder(settings.locks ?? path.join(path.resolve(dataDir), 'ltfs'));
+    this.locks = new LockDirectory(settings.locks ?? path.join(path.resolve(dataDir), 'ltfs'));
     this.changer = new Changer(settings, this.locks);
   }
 

@@ -77,7 +77,7 @@ export interface LtfsDrive extends z.output<typeof driveSettings> {
 
 const DRIVES = expects('an object that maps the name of each drive to device, element and mountPoint');
 
-const folder = () => file().transform((given) => path.posix.normalize(given).replace(/(?<=.)\/$/, ''));
+const directory = () => file().transform((given) => path.posix.normalize(given).replace(/(?<=.)\/$/, ''));
 
 export const ltfsSettings = settingsOf({
   changer: device().describe("the changer's device"),
@@ -86,8 +86,8 @@ export const ltfsSettings = settingsOf({
     .refine((drives) => Object.keys(drives).length > 0, DRIVES)
     .transform((drives, ctx) => nameDrives(drives, ctx))
     .describe('drives by name'),
-  root: folder().default('/').describe('directory of a cartridge that contains the files below `prefix`'),
-  prefix: folder().default('/').describe('catalogue prefix that corresponds to `root`'),
+  root: directory().default('/').describe('directory of a cartridge that contains the files below `prefix`'),
+  prefix: directory().default('/').describe('catalogue prefix that corresponds to `root`'),
   locks: file().optional().describe('directory of the lock files; default: in the data directory'),
   mountTable: file().default('/proc/self/mountinfo').describe('mount table of the system'),
   commands: commands.prefault({}).describe('command of each step'),

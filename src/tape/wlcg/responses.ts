@@ -78,7 +78,7 @@ function readTime(value: unknown): Date | null {
 
 const WORDS: [RegExp, TapeError['errorClass']][] = [
   [
-    /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a (directory|folder)|not a regular file/i,
+    /no such (file|entry|path)|(file|path|entry) (was |is )?not found|does not exist|\benoent\b|is a (directory|directory)|not a regular file/i,
     'PERMANENT',
   ],
   [

@@ -1,5 +1,5 @@
 /** Shows links to the folders above the search text, and to the folders directly below. */
-import { FolderDocument } from '../../generated/web-operations';
+import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 
 interface FoldersProps {
@@ -37,8 +37,8 @@ export function Folders({ match, onSearch }: FoldersProps) {
 const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {
-  const { data } = useViewQuery(FolderDocument, { path: folder });
-  const folders = data?.folder.entries.filter(({ isFolder }) => isFolder) ?? [];
+  const { data } = useViewQuery(DirectoryDocument, { path: folder });
+  const folders = data?.directory.entries.filter(({ isDirectory }) => isDirectory) ?? [];
   if (folders.length === 0) return null;
   const more = folders.length - SHOWN;
   return (
@@ -48,7 +48,7 @@ function Below({ folder, onSearch }: { folder: string; onSearch(text: string): v
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
-      {(more > 0 || data?.folder.hasMore) && <span>… and more: type the start of a name</span>}
+      {(more > 0 || data?.directory.hasMore) && <span>… and more: type the start of a name</span>}
     </nav>
   );
 }

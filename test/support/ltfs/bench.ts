@@ -65,8 +65,8 @@ export const SLOTS = 8;
 export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: number; name?: string } = {}): LtfsBench {
   const state = makeTempDir();
   const numbers = Array.from({ length: drives }, (_, number) => number);
-  for (const folder of ['cartridges', 'behave', 'reached', 'data', ...numbers.map((number) => `mnt/${number}`)]) {
-    mkdirSync(path.join(state, folder), { recursive: true });
+  for (const directory of ['cartridges', 'behave', 'reached', 'data', ...numbers.map((number) => `mnt/${number}`)]) {
+    mkdirSync(path.join(state, directory), { recursive: true });
   }
   writeFileSync(path.join(state, 'mounts'), '');
   const contents = path.join(state, 'contents');
@@ -163,18 +163,18 @@ function putFile(
   readChanger: () => ChangerState,
   write: (changer: ChangerState) => void,
 ): void {
-  const folder = path.join(state, 'cartridges', volume);
-  const blocksFile = `${folder}.blocks`;
-  if (!existsSync(folder)) {
+  const directory = path.join(state, 'cartridges', volume);
+  const blocksFile = `${directory}.blocks`;
+  if (!existsSync(directory)) {
     const changer = readChanger();
     const slot = changer.slots.find((each) => each.volume === null && !each.isPort);
     if (!slot) throw new Error('no slot is free');
     slot.volume = volume;
     write(changer);
-    mkdirSync(folder);
+    mkdirSync(directory);
     writeFileSync(blocksFile, '');
   }
-  const place = path.join(folder, file);
+  const place = path.join(directory, file);
   mkdirSync(path.dirname(place), { recursive: true });
   writeFileSync(place, bytes);
   if (position === null) return;

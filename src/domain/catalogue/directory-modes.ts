@@ -1,13 +1,13 @@
 /**
- * Modes and groups of archived directories, by logical path (table `folder`). The mode of a directory also protects the
- * files below the directory. So a restored directory gets the recorded mode, or FOLDER_MODE if no mode is recorded.
+ * Modes and groups of archived directories, by logical path (table `directory`). The mode of a directory also protects the
+ * files below the directory. So a restored directory gets the recorded mode, or DIRECTORY_MODE if no mode is recorded.
  */
 
 import { sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
 
-export interface FolderMode {
+export interface DirectoryMode {
   /** Logical path without a trailing slash. */
   path: string;
   /** Permission bits. */
@@ -16,10 +16,10 @@ export interface FolderMode {
 }
 
 /** Mode and group of a directory, which decide which users may enter and read it. */
-export type Access = Omit<FolderMode, 'path'>;
+export type Access = Omit<DirectoryMode, 'path'>;
 
 /** Mode of a restored directory without a recorded mode. */
-export const FOLDER_MODE = 0o750;
+export const DIRECTORY_MODE = 0o750;
 
 /**
  * Directory on a restore disk for copies whose logical paths are taken, by the copy of a renamed file for example. The
@@ -34,19 +34,23 @@ export const RENAMED = '/.tapegate-renamed';
  * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless the parents
  *   are recorded already or contain files outside the tree.
  */
-export async function recordFolders(ctx: Context, folders: readonly FolderMode[], prefix = '/'): Promise<void> {
-  if (folders.length === 0) return;
+export async function recordDirectories(
+  ctx: Context,
+  directories: readonly DirectoryMode[],
+  prefix = '/',
+): Promise<void> {
+  if (directories.length === 0) return;
   await ctx.db.pool.query(
-    sql`INSERT INTO folder AS o (path, mode, gid)
-        SELECT * FROM unnest(${folders.map(({ path }) => path)}::text[], ${folders.map(({ mode }) => mode)}::int[],
-          ${folders.map(({ gid }) => gid)}::bigint[]) AS n (path, mode, gid) ORDER BY path
+    sql`INSERT INTO directory AS o (path, mode, gid)
+        SELECT * FROM unnest(${directories.map(({ path }) => path)}::text[], ${directories.map(({ mode }) => mode)}::int[],
+          ${directories.map(({ gid }) => gid)}::bigint[]) AS n (path, mode, gid) ORDER BY path
         ON CONFLICT (path) DO UPDATE SET mode = o.mode & excluded.mode & CASE WHEN o.gid IS NOT DISTINCT FROM excluded.gid THEN 4095
           ELSE (4095 - 56) | ((o.mode & excluded.mode & 5) << 3) END`,
   );
   const root = prefix.replace(/\/+$/, '');
   for (let above = parentOf(root); above !== ''; above = parentOf(above)) {
     await ctx.db.pool.query(
-      sql`INSERT INTO folder (path, mode, gid) SELECT ${above}, o.mode, o.gid FROM folder o WHERE o.path = ${root}
+      sql`INSERT INTO directory (path, mode, gid) SELECT ${above}, o.mode, o.gid FROM directory o WHERE o.path = ${root}
             AND NOT EXISTS (SELECT FROM tape_file f WHERE f.path >= ${`${above}/`} AND f.path < ${`${above}0`} AND NOT starts_with(f.path, ${`${root}/`}))
           ON CONFLICT DO NOTHING`,
     );
@@ -57,10 +61,10 @@ export async function recordFolders(ctx: Context, folders: readonly FolderMode[]
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
 /** Returns the recorded modes of directories on restore disks, by path. Omits directories without a recorded mode. */
-export async function readFolderModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
+export async function readDirectoryModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
   if (paths.length === 0) return new Map();
-  const rows = await ctx.db.rows<FolderMode>(
-    sql`SELECT path, mode, gid FROM folder WHERE path = ANY(${paths}::text[])`,
+  const rows = await ctx.db.rows<DirectoryMode>(
+    sql`SELECT path, mode, gid FROM directory WHERE path = ANY(${paths}::text[])`,
   );
   const modes = new Map(rows.map(({ path, ...access }) => [path, access]));
   for (const path of paths) {
@@ -80,8 +84,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
   if (!file) return undefined;
   const dirs: string[] = [];
   for (let dir = parentOf(file.path); dir !== ''; dir = parentOf(dir)) dirs.unshift(dir);
-  const modes = await readFolderModes(ctx, dirs);
-  const chain = dirs.map((dir) => modes.get(dir) ?? { mode: FOLDER_MODE, gid: null });
+  const modes = await readDirectoryModes(ctx, dirs);
+  const chain = dirs.map((dir) => modes.get(dir) ?? { mode: DIRECTORY_MODE, gid: null });
   return chain.reduce(restrictAccess, { mode: 0o755, gid: null });
 }
 
@@ -90,11 +94,11 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
  * recorded at the new path stay.
  * @param of.from,of.to paths with a trailing slash
  */
-export async function renameFolders(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
+export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
   await tx.query(
-    sql`INSERT INTO folder (path, mode, gid)
-        SELECT rtrim(${to}::text || substr(o.path || '/', ${length + 1}), '/'), o.mode, o.gid FROM folder o
+    sql`INSERT INTO directory (path, mode, gid)
+        SELECT rtrim(${to}::text || substr(o.path || '/', ${length + 1}), '/'), o.mode, o.gid FROM directory o
         WHERE starts_with(o.path || '/', ${from}) ORDER BY 1 ON CONFLICT DO NOTHING`,
   );
 }

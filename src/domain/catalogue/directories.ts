@@ -11,7 +11,7 @@ import { allow } from '../policy.js';
 export interface Entry {
   /** Logical path; empty for the root. */
   path: string;
-  isFolder: boolean;
+  isDirectory: boolean;
   /** Size in bytes; null for a directory. */
   size: bigint | null;
   /** Modification time; null for a directory, or if unknown. */
@@ -26,7 +26,7 @@ export interface Entry {
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<Entry>(
-    sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')}
+    sql`SELECT f.path, false AS "isDirectory", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')}
         UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} IS NOT NULL
         LIMIT 1`,
   );
@@ -37,7 +37,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
  * Lists the entries of a directory in byte order, with one index lookup for each entry.
  * @returns at most `limit` + 1 entries
  */
-export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
+export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
@@ -49,13 +49,13 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
           SELECT ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} AS path
           UNION ALL SELECT ${firstBelow(ctx, { path, from: next })} FROM e WHERE e.path IS NOT NULL
         ), listed AS (SELECT e.path, ${child} AS child FROM e WHERE e.path IS NOT NULL LIMIT ${limit + 1})
-        SELECT s.child AS path, s.path <> s.child AS "isFolder", f.size, f.mtime
+        SELECT s.child AS path, s.path <> s.child AS "isDirectory", f.size, f.mtime
         FROM listed s LEFT JOIN tape_file f ON f.path = s.child AND ${isOffered} ORDER BY s.child COLLATE "C"`,
     ctx.reader,
   );
 }
 
-export interface Folder {
+export interface ListedDirectory {
   /** Path without a trailing slash; `/` for the root. */
   path: string;
   entries: Entry[];
@@ -69,12 +69,16 @@ const SHOWN = 1000;
  * @param path absolute path
  * @throws InvalidInputError
  */
-export async function showFolder(ctx: Context, path: string): Promise<Folder> {
+export async function showDirectory(ctx: Context, path: string): Promise<ListedDirectory> {
   allow(ctx, 'listFiles');
-  const folder = path.replace(/\/+$/, '');
-  if (path === '' || folder !== '') checkPath('path', folder);
-  const entries = await listFolder(ctx, folder, SHOWN);
-  return { path: folder === '' ? '/' : folder, entries: entries.slice(0, SHOWN), hasMore: entries.length > SHOWN };
+  const directory = path.replace(/\/+$/, '');
+  if (path === '' || directory !== '') checkPath('path', directory);
+  const entries = await listDirectory(ctx, directory, SHOWN);
+  return {
+    path: directory === '' ? '/' : directory,
+    entries: entries.slice(0, SHOWN),
+    hasMore: entries.length > SHOWN,
+  };
 }
 
 const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) =>
