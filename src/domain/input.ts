@@ -30,8 +30,8 @@ export function checkText(field: string, value: string): string {
   return value;
 }
 
-/** Invisible characters, spaces other than U+0020, and spaces at either end. */
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
+/** Invisible and blank characters, spaces other than U+0020, and spaces at either end. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800\ufffd]|(?! )\p{Zs}|^ | $/u;
 
 /** Returns whether a reader can distinguish the name from every different name. */
 export function isPlainName(name: string): boolean {

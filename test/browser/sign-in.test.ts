@@ -6,7 +6,7 @@ import { addQuota } from '../support/factories.js';
 import { AUDIENCE, DEVICE_CLIENT, type IdentityProvider, startIdentityProvider } from '../support/identity-provider.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
-import { waitFor } from '../support/wait.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const openWindow = useBrowser();
 let app: TestApp;
@@ -38,9 +38,10 @@ afterAll(async () => {
 });
 
 /** Signs in on the provider's pages, which redirect back to the view. */
-async function signInAt(view: string) {
+async function signInAt(view: string, { isKept = false } = {}) {
   const window = await openWindow(`${gateway.url}/${view}`);
   const { page } = window;
+  if (isKept) await page.getByLabel('Stay signed in').check();
   await page.getByRole('button', { name: `Sign in at ${new URL(provider.url).host}` }).click();
   await page.getByPlaceholder('Enter any login').fill('alice');
   await page.getByPlaceholder('and password').fill('any');
@@ -73,6 +74,35 @@ test('a token that is about to expire is renewed while the page is used', async 
     return asked() > before;
   });
   await page.getByText('0 requests').waitFor();
+});
+
+test('two tabs that share a token renew it once', async () => {
+  provider.lifeSeconds = 61;
+  const { page } = await signInAt('#/requests', { isKept: true });
+  await page.getByRole('button', { name: 'Sign out' }).waitFor();
+  const gate = createGate();
+  let renewals = 0;
+  await page.context().route(`${provider.url}/token`, async (route) => {
+    renewals++;
+    await gate.opened;
+    await route.continue();
+  });
+  provider.lifeSeconds = 600;
+  const views = ['Quotas', 'Requests'];
+  await waitFor('the renewal', async () => {
+    const view = views.reverse()[0] as string;
+    if (renewals === 0) await page.getByRole('link', { name: view, exact: true }).click();
+    return renewals > 0;
+  });
+  const other = await page.context().newPage();
+  await other.goto(`${gateway.url}/#/quotas`);
+  await waitFor('the other tab to need a token', async () => {
+    const { pending } = await other.evaluate(() => navigator.locks.query());
+    return renewals > 1 || (pending?.length ?? 0) > 0;
+  });
+  gate.open();
+  await other.getByText('1.00 GB').first().waitFor();
+  expect(renewals).toBe(1);
 });
 
 test('a cancelled sign-in and an unavailable provider are reported with the reason', async () => {

@@ -262,7 +262,17 @@ test('the user name of a new quota must be valid, and that of an existing one ma
     }`;
     return (await askData<{ setQuota: object }>(app, text, { input: { user, size, notes } })).setQuota;
   };
-  for (const user of [' vera', 'vera ', 've\u200bra', 'vera\u00a0', 'zoe\u0308', '']) {
+  for (const user of [
+    ' vera',
+    'vera ',
+    've\u200bra',
+    'vera\u00a0',
+    'vera\ufe0f',
+    've\u3164ra',
+    'vera\u2800',
+    'zoe\u0308',
+    '',
+  ]) {
     const message = expect.stringMatching(/must be normalized|must not be empty/);
     expect([user, await set(user, '5')]).toEqual([user, { field: 'user', message }]);
   }

@@ -8,6 +8,7 @@ import type { ErrorClass } from '../../src/core/errors.js';
 import { removeSurplusDrives } from '../../src/domain/libraries/changes.js';
 import { CallWatch, type HungError } from '../../src/restore-area/call-watch.js';
 import { DriveError, type DriveLibrary, LibraryError } from '../../src/tape/drive-library.js';
+import { RetryLaterError } from '../../src/tape/staging.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring, ringUntilSeen } from '../support/engine-watch.js';
@@ -28,14 +29,15 @@ let app: TestApp;
 const clock = createClock();
 let library = createMemoryLibrary();
 /** Returns the error of a call on a drive, or `hangs` for a call that ignores its signal and never ends. */
-let fault: (what: Call, drive: string, volume: string) => Error | 'hangs' | undefined = () => undefined;
+let fault: (what: Call, drive: string, volume: string, position?: bigint | null) => Error | 'hangs' | undefined = () =>
+  undefined;
 /** Delays a call on a drive. */
 let wait: (what: Call) => Promise<void> = async () => {};
 let mounts: string[] = [];
 
-async function check(what: Call, drive: string, volume: string): Promise<void> {
+async function check(what: Call, drive: string, volume: string, position?: bigint | null): Promise<void> {
   await wait(what);
-  const error = fault(what, drive, volume);
+  const error = fault(what, drive, volume, position);
   if (error === 'hangs') await never;
   if (error instanceof Error) throw error;
 }
@@ -47,7 +49,7 @@ const watched: DriveLibrary = {
     const mounted = await library.mount(volume, drive, signal);
     return {
       read: async function* (file, readSignal) {
-        await check('read', drive, volume);
+        await check('read', drive, volume, file.position);
         yield* mounted.read(file, readSignal);
       },
       unmount: async () => {
@@ -268,6 +270,31 @@ test('a refusal reported after its pause, because the drive unmounted for long, 
   expect(await readSuspended()).toEqual([]);
   endMount();
   for (const id of ids) await waitForState(app, id, 'COMPLETED');
+});
+
+test('a file whose read must be repeated later does not block the files behind it', async () => {
+  await start(1);
+  fault = (call, _drive, _volume, position) =>
+    call === 'read' && position === 1n ? new RetryLaterError('the file is busy', 1) : undefined;
+  await addTaped(
+    app.ctx,
+    library,
+    ['/late/1', '/late/2', '/late/3'].map((path) => ({ path, volume: 'a' })),
+  );
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/late/', retention: '2099-01-01' });
+  const readErrors = async () => Object.values(await readTries(app, id)).map(({ lastError }) => lastError);
+  await waitFor('the pause of the volume', async () => (await readErrors()).every((error) => error !== null));
+  clock.advance(1.5);
+  await ring(app, 'recall');
+  await waitFor('the other files', async () => {
+    const tries = await readTries(app, id);
+    return ['/late/2', '/late/3'].every((path) => tries[path]?.state === 'ON_DISK');
+  });
+  expect((await readTries(app, id))['/late/1']).toMatchObject({ state: 'WAITING', attempts: 0 });
+  fault = () => undefined;
+  clock.advance(1);
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
 });
 
 test('a library that refuses at an unmount is suspended, and its files stay restored', async () => {

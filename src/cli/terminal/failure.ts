@@ -1,5 +1,5 @@
 import { codeOf, messageOf } from '../../core/errors.js';
-import { commandState } from './io.js';
+import { commandState, environment } from './io.js';
 
 /**
  * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files. Code 4 means that
@@ -63,8 +63,15 @@ export function describeNetworkError(error: unknown): string {
 export function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
-  if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
+  if (isDown) return `no Tapegate answers at ${url} ${describeChoice()}`;
   return `${url}: ${describeNetworkError(error)}`;
+}
+
+/** Returns which variable chose the server: a token alone chooses the gateway of this host. */
+function describeChoice(): string {
+  const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
+  if (TAPEGATE_URL || !TAPEGATE_TOKEN || !DATABASE_URL) return '(TAPEGATE_URL)';
+  return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
 /** Options whose names differ from the field in GraphQL. */

@@ -37,7 +37,7 @@ import { OpenDirectories } from '../../restore-area/made-directories.js';
 import { type Budget, PartialFile, partialName } from '../../restore-area/partial-file.js';
 import { type Directory, nameDirectory } from '../../restore-area/restore-area.js';
 import { type MountedVolume, VolumeError } from '../../tape/drive-library.js';
-import { NotReadyError } from '../../tape/staging.js';
+import { NotReadyError, RetryLaterError } from '../../tape/staging.js';
 import { Confirmations, type HeldLease, NotHeldError } from './lease.js';
 import { markTapeFault, outcomeOf, toNotReady, toPostponed, toReturned, toUnplaced, UnseenError } from './outcomes.js';
 import { Remains } from './remains.js';
@@ -200,6 +200,9 @@ class BatchRun {
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
+      // postpone the file for longer than the volume, so that the next visit reads other files first
+      if (error instanceof RetryLaterError)
+        return toPostponed(this.ctx, recall, new PostponedError(error.message, 2 * error.retryAfterSeconds));
       return toReturned(recall);
     }
     try {

@@ -34,14 +34,23 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /**
- * Renews the stored token. If the provider does not answer, the next call retries, and the gateway decides whether the
- * old token is valid.
+ * Renews the stored token, in one tab at a time: a provider may revoke a login whose refresh token is used twice. If the
+ * provider does not answer, the next call retries, and the gateway decides whether the old token is valid.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
-  const next = await renew(kept).catch(() => undefined);
-  // the user may have signed out meanwhile
-  if (next && readStored()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
+  await withLock(async () => {
+    if (readStored()?.token !== kept.token) return; // another tab renewed the token, or the user signed out
+    const next = await renew(kept).catch(() => undefined);
+    // the user may have signed out meanwhile
+    if (next && readStored()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
+  });
+}
+
+/** Browsers have locks only on pages with https or of the own host. */
+async function withLock(use: () => Promise<void>): Promise<void> {
+  if (navigator.locks === undefined) return await use();
+  await navigator.locks.request(KEY, use);
 }
 
 export function storeToken(kept: StoredToken, isPersistent: boolean): void {
