@@ -1,6 +1,6 @@
 /**
- * Counts unauthenticated requests by day. An operator can then see whether any client still needs unauthenticated
- * access.
+ * Counts the unauthenticated requests of each day, which show an operator whether any client still needs
+ * unauthenticated access.
  */
 
 import { locking } from '../../db/locks.js';
@@ -10,7 +10,7 @@ import type { Context } from '../context.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Days for which counts are kept. The counts contain addresses and names of users. */
+/** Number of days after which counts are deleted, because they contain addresses and names of users. */
 const KEPT_DAYS = 90;
 
 export interface CountedUses {
@@ -20,12 +20,12 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last use. All uses are stored under the day of the last use. */
+  /** Time of the last counted request. All counted requests are stored under the day of this time. */
   lastAt: string;
 }
 
 /**
- * Adds counts and deletes old counts, in one statement. Users without a quota are stored without a name, because
+ * Adds counts and deletes old counts, in one statement. Stores the name of a user only if the user has a quota, because
  * callers could invent names. Locks the quotas of all stored users, so that no user is purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {

@@ -21,16 +21,16 @@ interface MemberInput {
   name: string;
 }
 
-/** Maximum number of members of one quota. A quota with more users should have a group as a member. */
+/** Maximum number of members of one quota. A group counts as one member. */
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
+/** Notifies gateways to drop cached rights. A statement that changes no member does not notify gateways. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**
- * Checks a member, and the caller's right to change the quota's members. Members are added without consent, so a caller
- * may always remove itself.
+ * Checks a member, and the caller's right to change the quota's members. A caller may always remove itself, because
+ * members are added without their consent.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
@@ -104,7 +104,7 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
 }
 
 export interface Rights {
-  /** Users whose quotas the caller may use (`uses`) or manages (`manages`). */
+  /** `uses`: users whose quotas the caller may use. `manages`: users whose quotas the caller manages. */
   uses: string[];
   manages: string[];
   /** Version of the rights: a text that changes when the caller's rights or the path rules change. */

@@ -25,7 +25,7 @@ const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 /** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
 const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
-/** Returns a directory as lists and the audit show it. */
+/** Returns a directory in the form that lists and the audit show: without a trailing slash, but `/` for the root. */
 export const shownDirectory = (directory: string): string => storedPrefix(directory) || '/';
 
 /** @throws InvalidInputError */
@@ -44,8 +44,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to users and groups with a rule for that action and directory. Existing
- * requests keep their files.
+ * Restricts an action below a directory to users and groups with a rule for that action and directory. A new rule
+ * removes no files from existing requests.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
@@ -85,12 +85,15 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   return await ctx.db.prisma.pathRule.findMany();
 }
 
-/** Maximum number of files to count for a rule. An operator only needs to see whether the rule matches any file. */
+/**
+ * Maximum number of files to count for a rule. The count is limited, because an operator only needs to see whether the
+ * rule matches any file.
+ */
 const MOST_COUNTED = 10_000;
 
 /**
- * Counts, by prefix, the files that path rules match now, up to `MOST_COUNTED`. A prefix may also be the path of a
- * file.
+ * Returns the number of files below each prefix, up to `MOST_COUNTED`. If the prefix is the path of a file, counts that
+ * file too.
  */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ prefix: string; files: number }>(

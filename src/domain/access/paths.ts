@@ -1,4 +1,7 @@
-/** Applies path rules to callers and files. Without rules for a directory, all callers may do everything there. */
+/**
+ * Applies path rules to callers and files. If a directory has no path rules, all callers may list, request and fetch
+ * the files below the directory.
+ */
 import { type Caller, hasRole, ownerOf } from '../../core/caller.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { PathAction } from '../../generated/prisma/enums.js';
@@ -11,35 +14,42 @@ export function isRuled(caller: Caller): boolean {
 }
 
 /**
- * Returns the identity whose path rules apply to files that join the caller's requests later. If the groups are null,
- * no path rules apply.
+ * Returns the user and the groups whose path rules apply to files that join the caller's requests later. `ruledGroups`
+ * is null if no path rules apply to the caller.
  */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
-/** Returns whether path rules may hide files from the caller. An estimated count would reveal hidden files. */
+/**
+ * Returns whether path rules may hide files from the caller. Such a caller gets no estimated counts, because an
+ * estimate would reveal hidden files.
+ */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
 /**
- * No path rules exist. Queries check for path rules first, because planning `path_allowed` takes as long as a lookup.
+ * SQL condition that no path rules exist. Queries check this condition first, because even planning a call of
+ * `path_allowed` takes as long as a lookup.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
-/** Path of the file `f` to which path rules apply: for a purged file, its former path. */
+/** SQL for the path that is compared with path rules: the path of the file `f`, or the former path of a purged file. */
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
-/** The caller may take the action on the file `f`. */
+/** Returns the SQL condition that path rules allow the caller to take the action on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/** Selects the first path in a range, in byte order, that the caller may list. Skipping hidden files takes no time. */
+/**
+ * Selects the first path in a range, in byte order, that the caller may list. The search jumps over hidden directories,
+ * so hidden files take little time.
+ */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;
@@ -47,8 +57,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * The path rules that apply to the request `r` allow the action on the file `f`. Used for files that join a request
- * later, and for a request's emails.
+ * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Used for files
+ * that join a request later, and for a request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
@@ -56,8 +66,9 @@ export function isAllowedIn(action: PathAction): Sql {
 }
 
 /**
- * The caller may see the file `f` of a visible request. Owners see all files of their requests, regardless of the
- * present path rules. A caller that may see all requests still sees only files that the path rules show to the caller.
+ * Returns the SQL condition that the caller may see the file `f` of a visible request. Owners see all files of their
+ * requests, regardless of the present path rules. A caller that may see all requests sees only files that path rules
+ * allow the caller to list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
@@ -76,8 +87,8 @@ export async function readAllowed(
 }
 
 /**
- * Returns a filter of paths by the present path rules; undefined if no rule applies. Long-running readers are restarted
- * when path rules change.
+ * Returns a filter of paths by the present path rules; undefined if no rule applies. A filter may be used for long,
+ * because long-running readers are restarted when path rules change.
  */
 export async function readPathFilter(
   { caller, db }: Context,

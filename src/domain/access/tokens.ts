@@ -12,7 +12,7 @@ import { checkCallerName, checkOneOf, checkText, checkTime, isReserved } from '.
 import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Makes tokens recognisable in logs and repositories. */
+/** Prefix of all tokens, which makes tokens recognisable in logs and repositories. */
 const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
@@ -54,7 +54,10 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
   return { token, secret };
 }
 
-/** Maximum number of quotas of a token. Every request with the token reads all its quotas. */
+/**
+ * Maximum number of quotas of a token. The number is limited, because each request with the token reads all quotas of
+ * the token.
+ */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
@@ -96,7 +99,8 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
 const MAX_ID = 2 ** 31 - 1;
 
 /**
- * Revokes a token, and ends streams that were opened with the token. Calling it twice is safe. @throws NotFoundError
+ * Revokes a token, and ends streams that were opened with the token. Revoking a revoked token changes nothing.
+ * @throws NotFoundError
  */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (auditEntry) => {
@@ -112,12 +116,12 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
-/** Returns whether the text begins like a token, valid or not. */
+/** Returns whether the text begins with the prefix of tokens, even if the text is no valid token. */
 export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text has the form of a token, so that a lookup may succeed. */
+/** Returns whether the text has the form of a token. Any other text need not be looked up in the database. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
@@ -138,7 +142,8 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
 }
 
 /**
- * Records the use of a token at most once an hour, so that few requests write. Skips a locked token instead of waiting.
+ * Records the time at which a token was used, at most once an hour, so that few requests write to the database. Records
+ * nothing if the row of the token is locked.
  */
 async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
@@ -148,7 +153,7 @@ async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Returns the ids of a list whose tokens are no longer valid. */
+/** Returns those of the given token ids whose tokens are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (

@@ -1,6 +1,6 @@
 /**
- * Writes rows of the table `audit`. The row of a change is written in the transaction of the change
- * (domain/audit/audited.ts). `Refusals` writes the rows of refused actions.
+ * Writes rows of the table `audit`. The row for a change is written in the transaction of the change
+ * (domain/audit/audited.ts). The class `Refusals` writes the rows for refused actions.
  */
 
 import type { Logger } from 'pino';
@@ -31,7 +31,7 @@ export interface AuditedAction {
   /** Name of the operation in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
-  /** Id or name of the object; for files, the searched text. Empty if unknown. */
+  /** Id or name of the object; for the kind FILES, the text by which files are searched. Empty if unknown. */
   object: string | number;
   /** Input of the action, truncated and without secrets. */
   given?: object | undefined;
@@ -43,7 +43,7 @@ type AuditResult = string;
 /** A caller, authenticated or known only by its address. */
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
-/** Returns the statement that writes a row. @param count number of refusals that the row represents */
+/** Returns the statement that writes an audit row. @param count number of refusals that the row represents */
 export function auditRow(
   now: string,
   asker: Asker,
@@ -55,10 +55,10 @@ export function auditRow(
 }
 
 /**
- * Returns the statement that writes the row of a change, for the transaction of the change. If the caller's token has
- * become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless `passesOverToken` is
- * set.
- * @param each query for objects that get one row each, such as the objects that the same statement has changed
+ * Returns the statement that writes the audit row for a change, for the transaction of the change. If the caller's
+ * token has become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless
+ * `passesOverToken` is set.
+ * @param each query for the changed objects, each of which gets an audit row
  */
 export function auditRowOfChange(
   now: string,
@@ -68,13 +68,16 @@ export function auditRowOfChange(
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
     AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
-  // if the token is invalid, the result is null, which the column rejects
+  // if the token is invalid, the result is null, which violates the NOT NULL constraint of the column
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/** Returns the statement that writes a row for each of the selected objects, for a change outside an operation. */
+/**
+ * Returns the statement that writes an audit row for each of the selected objects, for a change that no operation
+ * makes.
+ */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -113,7 +116,10 @@ function plain(text: string, max = MAX_OBJECT): string {
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Returns truncated JSON: the first items of a list with the length of the list, and the beginning of a text. */
+/**
+ * Returns the input of an action as truncated JSON. A list is cut to its first items and its length, and a text to its
+ * beginning.
+ */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
   return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
@@ -121,7 +127,7 @@ function formatGiven(given: object): string {
 
 function cut(value: unknown, depth: number): unknown {
   if (typeof value === 'string') return plain(value, MAX_TEXT);
-  // integers keep all digits
+  // as a text, an integer keeps all digits
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth === 0) return '…';
@@ -134,8 +140,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Number of refusals in a minute that get a row of their own: for each authenticated caller, and for all
- * unauthenticated callers together. Callers cannot get more rows by creating tokens or users.
+ * Number of refusals in a minute that get an audit row of their own: for each authenticated caller, and for all
+ * unauthenticated callers together. Callers cannot get more audit rows by creating tokens or users.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
@@ -148,9 +154,10 @@ interface Repeats {
 }
 
 /**
- * Refusals in the audit. The first refusal of a caller, operation and code in a minute becomes a row at once. Repeated
- * refusals become one row with their count at the end of the minute. If a caller has `MAX_ROWS` rows already, further
- * refusals are counted together. A killed process loses the counts of its last minute.
+ * Records refused actions in the audit. The first refusal of a caller, operation and error code in a minute becomes an
+ * audit row at once. At the end of the minute, the repeated refusals become one more row with their count. After
+ * `MAX_ROWS` rows for a caller in a minute, further refusals of the caller are counted together. A killed process loses
+ * the counts of its last minute.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;
@@ -197,14 +204,14 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes names from pending counts, because a purged user may be among the callers. */
+  /** Removes the names of callers from pending counts, because a purged user may be among the callers. */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
     }
   }
 
-  /** Writes all pending counts. @returns a promise that resolves when the counts are stored */
+  /** Writes all pending counts. @returns a promise that resolves when the counts are stored in the database */
   async settle(): Promise<void> {
     this.flush();
     clearTimeout(this.timer);

@@ -1,7 +1,7 @@
 /**
- * Audits changes made for callers. The row of a success is written in the transaction of the change, and only if the
- * caller's login is still valid. The row of a rejection is written separately, because the transaction of the change is
- * rolled back.
+ * Audits changes made for callers. The audit row for a success is written in the transaction of the change, and only if
+ * the caller's login is still valid. The audit row for a rejection is written separately, because the transaction of
+ * the change is rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -14,16 +14,16 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a success, for use in the transaction of the change or as a part of the change's
- * only statement.
- * @param more details known only after the change. `each` selects the changed objects if the statement may change
- *   nothing
+ * Returns the statement that audits a successful change, for use in the transaction of the change or as a part of the
+ * change's only statement.
+ * @param more details known only after the change. `each` must select the changed objects if the change may turn out to
+ *   change nothing
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations that take limiter slots themselves, or lock no shared rows. Revoking a stolen token must not wait for a
- * slot.
+ * Operations that do not get a limiter slot from `audited`: they take slots themselves, or lock no shared rows. A
+ * stolen token can therefore be revoked without waiting for a slot.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
@@ -41,7 +41,8 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that change only rows which no import or new request keeps locked. Such operations never wait for users.
+ * Operations that change only rows which no import or new request keeps locked, so that such operations never wait long
+ * for a lock.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
@@ -65,7 +66,7 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A step around a change, which calls `next` once or throws. */
+/** A step around a change. The step must call `next` once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
 /** Steps around each change; the first one is the outermost. */
@@ -73,8 +74,8 @@ const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection,
 
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
- * operation, the audit omits the caller's input. `work` makes all other checks, and runs the statement of `auditEntry`
- * once.
+ * operation, the audit omits the caller's input. The function `work` must make all other checks, and must run the
+ * statement of `auditEntry` once.
  * @param action `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(
@@ -94,7 +95,7 @@ export async function audited<T>(
   return await run(0);
 }
 
-/** Counts the input against the caller's memory limit until the change has ended. */
+/** Counts the caller's input against the caller's memory limit until the change has ended. */
 async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T> {
   const leave = ctx.keep?.();
   try {
@@ -139,7 +140,7 @@ async function takeSlot<T>({ ctx, action: { operation } }: Change, next: () => P
   return await withSlot(ctx, neverWaiting.has(operation) ? 'short' : 'rows', next);
 }
 
-/** Checks the expiry of a login that is not in the database. The audit statement checks Tapegate's own tokens. */
+/** Checks that a login without a Tapegate token has not expired. The audit statement checks Tapegate's own tokens. */
 function checkValid(ctx: Context): void {
   const { tokenId, expiresAt } = ctx.caller;
   if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw noLongerValid(ctx);

@@ -7,13 +7,13 @@ import { keyedList } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 import type { AuditKind } from './audit.js';
 
-/** Absent or empty fields do not filter. */
+/** Filters of audit rows. An absent or empty field selects all rows. */
 interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;
   objectKind?: AuditKind | null | undefined;
   object?: string | null | undefined;
-  /** Start (included) and end (excluded) of the period to list. */
+  /** Period in which the listed rows were written, from `since` (included) to `until` (excluded). */
   since?: string | null | undefined;
   until?: string | null | undefined;
 }
@@ -31,7 +31,7 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   );
 }
 
-/** Rejects filters that cannot match a row, because an empty table would suggest that nothing happened. */
+/** Rejects filters that no row can match, because an empty list would suggest that nothing happened. */
 function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
@@ -61,7 +61,7 @@ const others = ['identify', 'archive', 'repair', 'putBack', 'takeover', 'adopt']
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 
-/** Returns an error text that lists the operations, if an operation name is unknown; otherwise undefined. */
+/** If an operation name is unknown, returns an error text that lists the known operations; otherwise undefined. */
 export function findUnknownOperation(name: string): string | undefined {
   if (names.includes(name)) return undefined;
   return `${quote(name)} is unknown; the operations are ${[...names].sort().join(', ')}`;
@@ -70,7 +70,7 @@ export function findUnknownOperation(name: string): string | undefined {
 const DAY_SECONDS = 24 * 3600;
 const STEP = 5000;
 
-/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may delete rows at once. */
+/** Deletes audit rows older than `TAPEGATE_AUDIT_DAYS` days. Several engines may delete audit rows at once. */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {
