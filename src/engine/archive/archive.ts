@@ -1,7 +1,8 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file is UNVERIFIED once it
- * is on a volume, and ONTAPE once the copy was read back with the same checksum. The command may be killed at any point
- * and run again. The next run skips files that are on tape, and writes a partly written file to a new position.
+ * is on a volume, and ONTAPE once its tape copy was read back with the same checksum. The archive command may be killed
+ * at any point and run again. A repeated command skips files that are on tape, and writes a partly written file to a
+ * new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -16,9 +17,9 @@ import { type ExcludedEntries, type OnSkip, refuseOwnDirectories, walkSources } 
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
-  /** Prepended to the paths below `dir`. Default: `/`. */
+  /** Logical directory into which the files below `dir` are archived. Default: `/`. */
   prefix?: string;
-  /** Whether to create a missing library even if the catalogue contains volumes. */
+  /** Whether to create a missing tape library even if the catalogue contains volumes. */
   newLibrary?: boolean;
 }
 
@@ -30,10 +31,11 @@ export interface ArchiveProgress {
 }
 
 /**
- * Archives a tree. A file that cannot be archived is listed in the result and does not stop the archive.
- * @throws Error if the catalogue contains volumes but the library is missing; nothing is written then
- * @param how.onProgress called with the totals after each file that is written or compared
- * @param how.onSkip called for entries that are not regular files
+ * Archives a directory tree. A file that cannot be archived is listed in the result and does not stop the archive.
+ * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
+ * @param how.onProgress called with the total files and bytes after each file is written to tape or compared with its
+ *   catalogue entry
+ * @param how.onSkip called for entries that are neither directories nor regular files
  */
 export async function archiveTree(
   ctx: Context,
@@ -50,7 +52,7 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Returns the details for the audit log. Failed files are only counted. */
+/** Returns the details of an archive for the audit log, which contains only the number of failed files. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -73,7 +75,7 @@ async function archiveAll(
   const walk = walkSources(input, result, { onSkip: how.onSkip, onDirectory: (directory) => modes.push(directory) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
-    // record directories before their files, because the files may be restored immediately
+    // record directories before their files, because a registered file may be restored immediately
     await recordDirectories(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
@@ -81,8 +83,8 @@ async function archiveAll(
 }
 
 /**
- * Opens the library. Creates a missing library only for the first archive. Later, a missing library may be an unmounted
- * file system.
+ * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. If the catalogue
+ * contains volumes, the missing library may be on an unmounted file system.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
@@ -96,13 +98,13 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * Limits of a batch. The limit of files bounds the catalogue work for small files. The limit of bytes bounds a batch of
- * large files.
+ * A batch of source files ends at the first limit. `BATCH_FILES` limits the catalogue work for small files.
+ * `BATCH_BYTES` limits the tape writes for large files.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups sources into batches. The last batch may be empty. @throws the signal's reason */
+/** Groups sources into batches. The last batch may be empty. @throws `signal.reason` after an abort */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

@@ -1,4 +1,7 @@
-/** Archives files in batches. Each step is completed for all files of a batch before the next step begins. */
+/**
+ * Archives files in batches. Each step of the archive is completed for all files of a batch before the next step
+ * begins.
+ */
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js';
@@ -15,7 +18,7 @@ import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
   spot?: string;
-  /** Bytes after which a new volume is started. */
+  /** Number of bytes on a volume after which further files are written to a new volume. */
   volumeSize: bigint;
   /** Whether to remove each source file after its tape copy is verified. */
   move?: boolean;
@@ -25,8 +28,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Files whose bytes are already on tape according to the catalogue. With `move`, the tape copies of these files were
-   * also read back.
+   * Number of files whose bytes are already on tape according to the catalogue. With `move`, counts only files whose
+   * tape copies were also read back.
    */
   unchanged: number;
   failed: string[];
@@ -36,7 +39,7 @@ interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
-  /** Called for each source that was written to tape, or compared with its tape copy. */
+  /** Called for each source that was written to tape, or compared with its catalogue entry. */
   onSource: (source: Source) => void;
 }
 
@@ -54,10 +57,11 @@ export class ArchiveBatch {
   }
 
   /**
-   * Archives the batch: compares sources with the catalogue, writes, registers, reads back, registers as verified,
-   * removes sources. A file that fails in one step is skipped in later steps, and does not delay other files.
-   * @throws the signal's reason; FencedError; errors of the database. An error of a single file is added to the result
-   *   instead
+   * Archives the batch: compares sources with the catalogue, writes files to tape, registers them, reads the tape
+   * copies back, and registers the copies as verified. With `move`, removes the sources at the end. A file that fails
+   * in one step is skipped in later steps, and does not delay other files.
+   * @throws `signal.reason` after an abort; FencedError; errors of the database. The error of a single file is not
+   *   thrown, but added to the result
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -75,7 +79,7 @@ export class ArchiveBatch {
     for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
-    // remove sources last, after the tape copy is verified and registered
+    // remove each source last, after its tape copy is verified and registered
     if (this.options.move) {
       const { passed } = await this.keepRegistered([...verified, ...unchanged]);
       await this.doEach(passed, removeSource);
@@ -83,7 +87,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Registers the files that pass a check of their catalogue entries. The check reports the files that do not pass.
+   * Registers in the catalogue the files that pass `check`, which adds all other files to the result as failed.
    * @returns the registered files
    */
   private async register(
@@ -107,9 +111,10 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files that are still in the catalogue at their paths. A renamed file must not be registered twice. A
-   * withdrawn file's source may soon be the only copy.
-   * @param lostIdOf returns the catalogue id of a file that had no tape position
+   * Returns the files whose catalogue entries were not renamed, withdrawn or moved on tape since the last step. A
+   * renamed file would otherwise be registered twice. The source of a withdrawn file must not be removed, because the
+   * source may soon be the only copy.
+   * @param lostIdOf returns the catalogue id of a file whose catalogue entry had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -139,8 +144,9 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into three groups. `fresh`: not on tape. `lost`: ONTAPE in the catalogue, but without a position, so
-   * the tape copy cannot be read. `safe`: on tape with the same bytes.
+   * Sorts sources into three groups. `fresh` contains files that are not on tape. `lost` contains files that are on
+   * tape, but whose tape position the catalogue does not contain. `safe` contains files that are on tape with the same
+   * bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -176,7 +182,10 @@ export class ArchiveBatch {
     return await this.sync(written);
   }
 
-  /** Syncs volumes. Returns the files on synced volumes, because only durable files may be registered. */
+  /**
+   * Syncs volumes. Returns only files on volumes that were synced, because a file must be durable before it is
+   * registered.
+   */
   private async sync(written: readonly WrittenFile[]): Promise<WrittenFile[]> {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
@@ -193,7 +202,10 @@ export class ArchiveBatch {
     return written.filter(({ volume }) => durable.has(volume));
   }
 
-  /** Returns the files whose tape copies are correct. @param prefix text before the reason if a copy is wrong */
+  /**
+   * Returns the files whose tape copies are correct.
+   * @param prefix text before the reason in the message about an incorrect copy
+   */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {
       this.work.result.failed.push(`${file}: ${prefix}${messageOf(error)}`);
@@ -202,8 +214,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free. If an import registered the path meanwhile, the imported row must
-   * not get the new file's tape position.
+   * Returns the new files whose paths are still free in the catalogue. A catalogue entry that an import created during
+   * the archive must not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
@@ -232,8 +244,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after the other. Adds errors to the result, unless the signal aborts. Stops after a takeover,
-   * because a batch may take hours.
+   * Processes files one after the other. Adds the error of a file to the result and continues, unless `signal` is
+   * aborted. Stops if another Tapegate takes over the restore disks, because a batch may take hours.
    */
   private async doEach<S extends Source>(
     sources: readonly S[],
@@ -251,13 +263,16 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check. `known` contains the catalogue entries of these files. Empty for new files. */
+/** Files that passed a check, and their catalogue entries (`known`), which new files do not have. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
 }
 
-/** Returns the catalogue id of a file that had no position; undefined if the file had a position or is new. */
+/**
+ * Returns the catalogue id of a file whose entry had no tape position; undefined if the entry had a position or the
+ * file is new.
+ */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';
@@ -279,8 +294,8 @@ interface WrittenFile extends Source, TapePosition {
 }
 
 /**
- * Writes a source to tape. @throws Error if the source changed while it was read. The tape position is then not used
- * again
+ * Writes a source to tape.
+ * @throws Error if the source changed while it was read; the tape position is never used again
  */
 async function writeSource(
   library: WritableLibrary,
@@ -307,9 +322,9 @@ async function writeSource(
 
 /**
  * Reads tape copies back, with one mount per volume, in order of position.
- * @param fail called for each copy that is unreadable or has other bytes
- * @returns the files whose copies are correct
- * @throws the signal's reason
+ * @param fail called for each copy that is unreadable or has a different checksum
+ * @returns the files whose tape copies are correct
+ * @throws `signal.reason` after an abort
  */
 async function readBack(
   library: WritableLibrary,

@@ -1,6 +1,6 @@
 /**
- * Finds, opens and removes the source files of an archive. Never follows symbolic links. Rejects Tapegate's own
- * directories.
+ * Finds, opens and removes the source files of an archive. Never follows symbolic links. Rejects directories in which
+ * Tapegate stores its own files.
  */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { type FileHandle, lstat, realpath, unlink } from 'node:fs/promises';
@@ -20,13 +20,13 @@ import { findPathProblem } from '../../domain/input.js';
 import { openPlain } from '../../restore-area/checksum.js';
 import { withDirectory } from '../../restore-area/restore-area.js';
 
-/** Entries excluded from the archive. The counts grow during the walk. */
+/** Number of entries that the walk skipped, and an error message for each entry that cannot be archived. */
 export interface ExcludedEntries {
   skipped: number;
   failed: string[];
 }
 
-/** Called for each entry that is not a regular file, with the type of the entry. */
+/** Called with the path and type of each entry that is neither a directory nor a regular file. */
 export type OnSkip = (file: string, kind: string) => void;
 
 /** Called for each directory before its files, with the directory's logical path and access rights. */
@@ -35,17 +35,18 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 interface Visit {
   relative: string;
   /**
-   * Access through the directories above, if the directory above has no logical path and so cannot protect restored
-   * files.
+   * Access that the parent directories grant, if these directories are not restored and therefore cannot protect
+   * restored files.
    */
   parentAccess: Access | undefined;
 }
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. Directories above `dir`, and `dir`
- * itself without a prefix, are not restored. The access rights of these directories are applied to the entries below.
- * @param from.prefix prepended to the paths below `dir`. Default: `/`
- * @throws the error of reading `dir` itself
+ * itself without a prefix, are not restored. The access rights of directories that are not restored are applied to the
+ * entries in these directories.
+ * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
+ * @throws the system's error if `dir` itself cannot be read
  */
 export async function* walkSources(
   from: { dir: string; prefix?: string },
@@ -96,7 +97,7 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that users have to entries of the parent directory, through all directories above. */
+/** Returns the access that the parent directories of `root` together grant; undefined for the root directory. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -104,7 +105,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
   return above ? restrictAccess(above, own) : own;
 }
 
-/** Returns a source. @param outerAccess access through directories that will not be restored */
+/** Examines a source file. @param outerAccess access that the directories which are not restored grant */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,
   outerAccess: Access | undefined,
@@ -141,8 +142,9 @@ function describeKind(entry: Dirent<Buffer>): string {
 }
 
 /**
- * Rejects a directory that contains, or is within, a directory of Tapegate. Removing Tapegate's files would remove tape
- * copies. @throws Error
+ * Rejects a directory that contains, or is within, a directory in which Tapegate stores files, because archiving with
+ * `move` would remove these files.
+ * @throws Error
  */
 export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
   const { dataDir } = ctx.config;
@@ -170,7 +172,7 @@ export interface Source extends Partial<FileAttributes> {
   path: string;
   /** Size in bytes. */
   size: bigint;
-  /** Inode and mtime in nanoseconds, used to detect changes. */
+  /** Inode of the file, compared together with size and mtime to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }
@@ -180,7 +182,10 @@ export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): 
   return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
 
-/** Opens a source and passes it to `use`. @throws TapeError POLICY if a link or pipe has replaced the file */
+/**
+ * Opens a source file and calls `use` with the file handle.
+ * @throws TapeError POLICY if a link or pipe has replaced the file
+ */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   const handle = await inDirectory(source.directory, (at) =>
     openPlain(path.join(at, path.basename(source.file)), source.file),
@@ -202,10 +207,10 @@ export async function removeSource(source: Source): Promise<void> {
 }
 
 /**
- * Opens a directory of the tree, checks that the directory is still at its path, and calls `use`. Without the check, a
- * user could replace the directory by a link to a directory that only root may read or write.
+ * Opens a directory of the archived tree, checks that the directory is still at its path, and calls `use`. Without the
+ * check, a user could replace the directory by a link to a directory that only root may read or write.
  * @param directory path without symbolic links
- * @param use receives a path that no later rename or link can redirect (on Linux)
+ * @param use called with a path of the open directory, which (on Linux) no later rename or link can redirect
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
  *   missing
  */
