@@ -4,10 +4,13 @@
  * collection.
  */
 
-/** Size of a block. Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */
+/** Size of a block in bytes, small enough for processor caches. `joinPieces` yields chunks of up to this size. */
 export const BLOCK_BYTES = 256 * 1024;
 
-/** Smaller chunks are copied, because a nearly empty block in a queue would waste memory that no limit counts. */
+/**
+ * Minimum size of a chunk that is not copied. A smaller chunk is copied, because a nearly empty block in a queue would
+ * waste memory that no limit counts.
+ */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
 const MOST_FREE = 128;
@@ -22,7 +25,10 @@ export function takeBlock(): Buffer {
   return block;
 }
 
-/** Returns bytes of a block as a chunk that the reader owns. The caller must not use the block afterwards. */
+/**
+ * Cuts the bytes from `start` to `end` out of a block. Only the owner of the returned chunk may use the block
+ * afterwards.
+ */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   const chunk = block.subarray(start, end);
   if (chunk.length < LEAST_BYTES) {
@@ -39,12 +45,14 @@ export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
 
-/** Time after which a slow HTTP body is passed on in smaller chunks, so that the reader sees progress. */
+/**
+ * Time after which `joinPieces` yields a chunk that is not full, so that the reader of a slow HTTP body sees progress.
+ */
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of a body into chunks of up to `BLOCK_BYTES`, because TLS delivers pieces of 16 kB and each chunk
- * costs CPU time. If the connection fails, yields the bytes received so far before it throws the error.
+ * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`, because TLS delivers pieces of 16 kB and each
+ * chunk costs CPU time. If the connection fails, yields the bytes received so far before it throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

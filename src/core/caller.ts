@@ -5,12 +5,12 @@
 
 /**
  * A user has a quota. A viewer may read everything, and an operator may do everything. A service acts for its quotas. A
- * legacy caller has no credentials and uses the endpoints that are open to such callers.
+ * legacy caller uses the endpoints that accept callers without credentials.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
 
-/** Authentication methods. `open` means no authentication, and `system` means this program. */
+/** Authentication methods. `open`: the site requires no authentication. `system`: Tapegate itself is the caller. */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
 
@@ -28,16 +28,18 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token has only the rights of its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files, and change requests that the caller made. */
+  /** Users for whom the caller may request files. The caller may also change its own requests for these users. */
   acts: Quotas;
   /** Users whose requests the caller may change even if other callers made them. */
   manages: Quotas;
   tokenId: number | undefined;
   /** Time at which the caller's login expires, UTC without a zone. */
   expiresAt: string | undefined;
-  /** Text that changes when other rights of the caller change. */
+  /** Text that changes when the caller's rights or the path rules change. */
   rights?: string;
-  /** Network address of the caller, or host name of a command; undefined for the engine. */
+  /**
+   * Network address of the caller, or name of the host on which the caller runs a command; undefined for the engine.
+   */
   address: string | undefined;
 }
 
@@ -62,7 +64,10 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns a key that is equal for callers with equal rights. The key contains the token id. */
+/**
+ * Returns a text that is equal for two callers only if they have the same name, authentication method, token and
+ * rights.
+ */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }

@@ -1,6 +1,6 @@
 /**
  * Returns an async generator that can be ended while it waits. `return()` of a plain generator waits for the pending
- * `next()`. `return()` of this generator first aborts a signal, on which `run` must stop waiting.
+ * `next()`. `return()` of this generator first aborts the signal that `run` received, and `run` must then stop waiting.
  * @param onItem called with each item before the reader receives it
  */
 export function cancellable<T>(

@@ -1,5 +1,6 @@
 /**
- * Environment variables, for code that runs before config/config.ts reads all settings or needs only a few settings.
+ * Reads single environment variables, for code that needs only a few settings or runs before config/config.ts reads all
+ * settings.
  */
 import { createHider, showValue } from './secrets.js';
 
@@ -7,7 +8,7 @@ export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Replaces the secrets of this environment in a text. */
+/** Hides secrets in a text, including the secrets in environment variables of this process. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {
@@ -21,25 +22,25 @@ export class ConfigError extends Error {
   }
 }
 
-/** Returns whether to show the stacks of errors. */
+/** Returns whether to print the stack trace of an error. */
 export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
 }
 
-/** Returns the directory of the embedded database and of other files of this host. */
+/** Returns the directory that contains the embedded database and other data of this host (DATA_DIR). */
 export function readDataDir(env: Environment): string {
   return env.DATA_DIR || './data';
 }
 
 /**
- * Returns the directory of a user's own configuration (XDG Base Directory Specification). A relative path counts as
- * unset.
+ * Returns the directory of a user's configuration files (XDG Base Directory Specification). Ignores XDG_CONFIG_HOME if
+ * it is a relative path.
  */
 export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
 
-/** Directory of the libraries' programs and secrets (TAPEGATE_LIBRARY_DIR). */
+/** Default of TAPEGATE_LIBRARY_DIR, the directory of the programs and secrets that libraries use. */
 export const LIBRARY_DIR = '/etc/tapegate/libraries';
 
 export const DEFAULT_PORT = 8080;
@@ -68,8 +69,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether a URL would reveal part of its password, or the password cannot be decoded. After an unencoded `/`,
- * `?` or `#`, a password counts as part of the path, which is shown in messages.
+ * Returns whether the user or password in a URL is not percent-encoded correctly. After an unencoded `/`, `?` or `#`,
+ * the rest of a password would count as part of the path, which messages show.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
@@ -79,7 +80,7 @@ function isLoginCutShort(value: string): boolean {
     decodeURIComponent(login.replace(/%(?![0-9a-f]{2})/gi, '%25'));
     return false;
   } catch {
-    return true; // bytes that are not UTF-8
+    return true; // the decoded user or password is not UTF-8
   }
 }
 
@@ -91,7 +92,7 @@ export function expectedUrl(value: string, { protocols }: UrlChoice): string {
     : `a URL that begins with ${beginnings.join(' or ')}`;
 }
 
-/** Describes an invalid value without revealing secrets. */
+/** Returns the error message for an environment variable with an invalid value, without secrets. */
 export function describeFault(name: string, expected: string, value: string): string {
   return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
 }

@@ -1,10 +1,10 @@
 /**
  * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
- * - `UserError`: a mistake of the caller. The message names the object and both values, and is shown unchanged. rest/
- * and graphql/ each map codes to responses.
+ * - `UserError`: a mistake of the caller. Callers see the message unchanged. rest/ and graphql/ map the code of the
+ * error to a response.
  * - `TapeError`: an error that a tape library reported.
- * - `UnavailableError`: a temporary failure. The caller may retry. After an `UnconfirmedError`, a retry may repeat a
- * change.
+ * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry may
+ * repeat a change that is already stored.
  */
 
 import { formatBytes } from './text/bytes.js';
@@ -58,7 +58,7 @@ export class UnknownUserError extends UserError {
   }
 }
 
-/** Returns `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, and advice. */
+/** Returns a message such as `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, followed by advice. */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
   // show exact bytes if three digits hide the difference
@@ -92,7 +92,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** A limit that a user has reached. `limit` is the name of the setting. */
+/** Thrown if a user would exceed a limit of the site. `limit` is the name of the setting that contains the limit. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -148,8 +148,8 @@ export class InUseError extends UserError {
 }
 
 /**
- * A temporary failure. `away`: the database does not respond, which the process logs once. `busy`: a timeout, or no
- * capacity.
+ * A temporary failure. `away`: the database does not respond, which the process logs once. `busy`: the operation took
+ * too long, or there is no free capacity for it.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -189,8 +189,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Decides whether a failed recall is retried. TRANSIENT errors may pass. MEDIA errors concern the cartridge, SPACE
- * errors the room on disk, and POLICY errors a rule of the site. PERMANENT errors do not change with a retry.
+ * Classes of errors, which decide whether Tapegate retries a failed recall. A TRANSIENT error may disappear without
+ * action. A MEDIA error concerns the cartridge, a SPACE error the free space on disk, and a POLICY error a rule of the
+ * site. A PERMANENT error would recur with each retry.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -206,8 +207,8 @@ export class TapeError extends Error {
 }
 
 /**
- * Thrown if another Tapegate owns the restore disks or libraries, or may own them. No restore disk or library may be
- * changed then.
+ * Thrown if another Tapegate owns, or may own, the restore disks or libraries, so that this Tapegate must not change
+ * them.
  */
 export class FencedError extends Error {
   constructor(reason: string) {
@@ -215,7 +216,7 @@ export class FencedError extends Error {
   }
 }
 
-/** An unusable setting of a library. The message shows the expected and the actual value, but no secret. */
+/** Thrown if a setting of a library is invalid. The message shows the expected and the actual value, but no secret. */
 export class SettingsError extends Error {
   readonly setting: string;
   readonly problem: string;
@@ -233,8 +234,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. Logs a busy database as a warning. Does not log a lost database, which the pulse logs
- * once.
+ * Logs an unexpected failure. Logs a busy database as a warning. Does not log that the database does not respond,
+ * because db/pulse.ts logs it once.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -252,7 +253,7 @@ export function codeOf(error: unknown): string | undefined {
 
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/** Returns whether too many open files caused the failure, and not the file, volume or disk. */
+/** Returns whether an operation failed because too many files are open, and not because of its file, volume or disk. */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
@@ -274,7 +275,7 @@ export function messageOf(error: unknown): string {
 
 const MAX_LINE = 4000;
 
-/** Converts foreign text to one line that is safe for a database, an email and a terminal. */
+/** Converts text from outside Tapegate to one line that is safe for a database, an email and a terminal. */
 export function oneLine(text: string, maxLength = MAX_LINE): string {
   return text
     .replace(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]+/gu, ' ')

@@ -17,8 +17,8 @@ const PRIORITIES = [
 const ERROR = 50;
 
 /**
- * Returns whether standard error is the journal that systemd connected. Another process may have redirected standard
- * error since systemd started the service.
+ * Returns whether standard error still leads to the journal of systemd. Standard error may have been redirected after
+ * systemd started the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
@@ -31,9 +31,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that puts the priority before each line of a text. If standard error is not the journal, the
- * function returns the text unchanged.
- * @param level level of pino
+ * Returns a function that puts the syslog priority of a pino level before each line of a text. If standard error is not
+ * the journal, the function returns the text unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;
@@ -43,7 +42,7 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
   };
 }
 
-/** Returns the pino level of a log line. Each log line begins with its level. */
+/** Returns the pino level that a log line in JSON begins with. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
 /** Time limit for the program `systemd-notify`, which waits until systemd has read the message. */

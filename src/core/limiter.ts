@@ -9,12 +9,12 @@ export class Limiter {
   private readonly most: number;
   private taken = 0;
   private holders = 0;
-  /** Waiting calls by key. The first key is admitted next. */
+  /** Waiting calls by key. The first call of the first key is admitted next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
   /**
-   * @param most the limit, for example a number of calls or bytes. Work that costs more than the limit is admitted
-   *   alone
+   * @param most the limit, for example a number of calls or bytes. A call that costs more than the limit is admitted
+   *   when no other call is running
    */
   constructor(most: number) {
     this.most = most;
@@ -22,8 +22,8 @@ export class Limiter {
 
   /**
    * Waits for capacity.
-   * @param late ends the wait after `ms` with an error. Default: no time limit
-   * @returns a function that releases the capacity. Calling it twice is safe
+   * @param late ends the wait with `late.error` after `late.ms` milliseconds. Default: no time limit
+   * @returns a function that releases the capacity. A second call of this function has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -43,8 +43,8 @@ export class Limiter {
   }
 
   /**
-   * Resets the sum of costs when no work is left. Otherwise rounding errors of fractional costs would add up, and a
-   * waiting call would wait forever.
+   * Resets the sum of costs to 0 when no call is running. Otherwise rounding errors of fractional costs would add up,
+   * and a waiting call would wait forever.
    */
   private remove(cost: number): void {
     this.holders--;
@@ -70,7 +70,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // a call with a lower cost may fit
+        this.admitNext(); // the capacity may be enough for the next waiting call
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });

@@ -1,5 +1,5 @@
 /**
- * A cache for results that depend on short texts of each request, such as hosts and addresses. The cache is small,
+ * Caches results that depend only on a short text in a request, such as a host or an address. The cache is small,
  * because any client may send new texts.
  */
 

@@ -5,11 +5,13 @@ import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm
 
 interface RunningHash {
   update(chunk: Uint8Array): void;
-  /** Returns the digest, most significant byte first. Call it only once, at the end. */
+  /** Returns the digest, most significant byte first. The caller must call `digest` only once, after the last chunk. */
   digest(): Buffer;
 }
 
-/** Hashes of hash-wasm, with polynomials in reflected form. The names are those of S3 checksums. */
+/**
+ * Hash functions of hash-wasm. The polynomials are in reflected form. The names of the CRCs are those of S3 checksums.
+ */
 const wasmHashes = {
   adler32: createAdler32,
   crc32c: () => createCRC32(0x82f63b78),
@@ -21,7 +23,9 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
-/** Hashers that can be reused. Creating a hasher takes 0.7 ms, as long as reading a small file. */
+/**
+ * Hashers of hash-wasm that `startHash` uses again. Creating a hasher takes 0.7 ms, as long as reading a small file.
+ */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 
 const isNodeHash = (name: HashName): name is (typeof nodeHashes)[number] => nodeHashes.some((each) => each === name);

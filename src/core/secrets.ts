@@ -10,8 +10,8 @@ const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
 /**
- * Matches a secret member of a JSON object, also within quoted text. Regular expressions in this file must not
- * backtrack far, because log lines may be long.
+ * Matches a member of a JSON object whose name is that of a secret, even if the JSON is inside a quoted string. Regular
+ * expressions in this file must not backtrack far, because log lines may be long.
  */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,
@@ -28,16 +28,16 @@ const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|
 const LEAST_LENGTH = 4;
 
 /**
- * Returns a function that hides secrets in a text: secrets in well-known forms, and secrets of the environment
- * anywhere.
- * @param env environment. Secrets are the passwords in variables `…_URL`, and the values of variables named after a
- *   secret
+ * Returns a function that hides secrets in a text: secrets in well-known forms, and each occurrence of a secret from
+ * the environment.
+ * @param env environment variables. Secrets are the passwords in variables `…_URL`, and the values of variables whose
+ *   names end in PASSWORD, SECRET or TOKEN
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
   // the longest secret comes first, because a secret may contain another secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
-  // do not match part of a word, or a number in JSON
+  // replace a secret only as a whole word, and never as a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');
   return (text) => {
     const shown = own ? text.replace(own, HIDDEN) : text;
@@ -51,8 +51,8 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /**
- * Returns a value of the environment for an error message. An invalid URL may contain its password anywhere. Therefore
- * only the scheme and the part after the last `@` are shown, without the query.
+ * Returns the value of an environment variable for an error message, without secrets. An invalid URL may contain its
+ * password anywhere. Therefore the message shows only its scheme and the part after the last `@`, without the query.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;
@@ -64,7 +64,10 @@ export function showValue(name: string, value: string): string {
   return scheme + shown.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
 }
 
-/** Hides everything before the last `@` of a URL, because an unencoded password may contain any character. */
+/**
+ * Hides everything between the scheme and the last `@` of a URL, because an unencoded password may contain any
+ * character.
+ */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
   return scheme === -1 || at < scheme ? word : `${word.slice(0, scheme + 3)}${HIDDEN}${word.slice(at)}`;
@@ -90,7 +93,10 @@ function secretsIn(name: string, value: string): string[] {
     .flatMap((secret) => formsOf(secret, decode(user)));
 }
 
-/** Returns the forms of a secret: as written, decoded, and encoded for URLs, JSON, SMTP and HTTP. */
+/**
+ * Returns the forms in which a secret may appear in a text: as written, decoded, and encoded for URLs, JSON, SMTP and
+ * HTTP.
+ */
 function formsOf(written: string, user: string): string[] {
   const meant = decode(written);
   const logins = [meant, `${user}:${meant}`, `\0${user}\0${meant}`].map((text) => Buffer.from(text).toString('base64'));
@@ -103,7 +109,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // a literal percent sign
+    return text; // the text contains a literal percent sign
   }
 }
 

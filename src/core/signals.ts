@@ -1,6 +1,6 @@
 /**
- * Counters and timings of a process, which are sent to its recorder, if any (src/telemetry/metrics.ts). The number of
- * label values must not depend on callers' input: a label is never a user, a path or an address.
+ * Counts and times events for the metrics of a process, if the process has metrics (src/telemetry/metrics.ts). A label
+ * is never a user, a path or an address, because the number of its values must not depend on callers' input.
  */
 
 const ENGINE_PARTS = ['drive', 'jobs'] as const;
@@ -66,8 +66,9 @@ export const timed = {
 } as const;
 
 /**
- * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples, so it does not
- * see the first events of a counter that appears with them. The engine adds the counters of drives and jobs.
+ * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples. If a counter
+ * appeared with its first event, Prometheus would miss that event. The engine reports the counters of its drives and
+ * jobs as 0 too.
  */
 export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
   tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],

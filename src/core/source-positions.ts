@@ -1,6 +1,6 @@
 /**
- * Shows the source position of an error. Node.js can show source positions only if it reads all source maps at every
- * start.
+ * Shows the position of an error in the source files. Node.js itself can show such positions only if it reads all
+ * source maps at every start.
  */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';

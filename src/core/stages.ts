@@ -1,6 +1,6 @@
 /**
- * The stages of a tape file, and the allowed stage changes, which domain/catalogue/moves.ts makes. The letters are from
- * section 3 of the REST contract.
+ * The stages of a tape file, and the allowed stage changes, which domain/catalogue/moves.ts makes. The letters of the
+ * stages are from section 3 of the REST contract.
  */
 
 import type { Stage } from '../generated/prisma/enums.js';
@@ -15,7 +15,7 @@ export const stageLetters = {
   RESTORED: 'R',
 } as const satisfies Record<Stage, string>;
 
-/** Returns the stage of a letter, in upper or lower case. */
+/** Returns the stage that a letter denotes. Accepts upper and lower case. */
 export function stageOfLetter(letter: string): Stage | undefined {
   return stages.find((stage) => stageLetters[stage] === letter.toUpperCase());
 }

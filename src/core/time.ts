@@ -1,14 +1,14 @@
 /**
- * Formats times as text: UTC without a zone, `YYYY-MM-DDTHH:MM:SS`, with six fractional digits unless they are zero. A
- * Date would lose microseconds.
+ * Represents times as text in UTC without a zone: `YYYY-MM-DDTHH:MM:SS`, with six fractional digits unless they are
+ * zero. A `Date` would lose the microseconds.
  */
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
 
 /**
- * Normalises a date-time without a zone, or a date, which stands for its midnight. Returns undefined for any other
- * text.
+ * Normalises a date and time without a zone. A date without a time means midnight of that date. Returns undefined for
+ * any other text.
  */
 export function parseTime(text: string): string | undefined {
   const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
@@ -45,7 +45,7 @@ export function timeFromDatabase(text: string): string {
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
-/** Converts microseconds since 1970. Returns undefined for a time outside the years 1 to 9999. */
+/** Converts microseconds since 1970 to a time. Returns undefined for a time outside the years 1 to 9999. */
 export function timeFromMicros(micros: bigint): string | undefined {
   const isWithin = micros >= toMicros('0001-01-01T00:00:00') && micros <= toMicros('9999-12-31T23:59:59.999999');
   return isWithin ? fromMicros(micros) : undefined;
@@ -63,7 +63,7 @@ export function secondsOf(time: string): number {
   return Number(toMicros(time)) / 1e6;
 }
 
-/** Converts seconds since 1970. A later time becomes the last second of the year 9999. */
+/** Converts seconds since 1970 to a time. A time after the year 9999 becomes the last second of that year. */
 export function timeOf(seconds: number): string {
   return seconds < LAST_SECOND ? addSeconds('1970-01-01T00:00:00', seconds) : LAST_TIME;
 }
@@ -82,7 +82,7 @@ function toMicros(time: string): bigint {
 }
 
 function fromMicros(micros: bigint): string {
-  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // the double modulo also works before 1970
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // the double modulo is correct for times before 1970 too
   const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
   const fraction = rest.toString().padStart(6, '0');
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;

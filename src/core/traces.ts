@@ -1,6 +1,6 @@
 /**
  * Starts spans of traces through the API of OpenTelemetry, if a collector is configured (src/telemetry/open-traces.ts).
- * A trace passes between processes as `traceparent` (W3C Trace Context), and passes through the database with a
+ * Processes pass a trace to each other as a `traceparent` (W3C Trace Context), and store it in the database with a
  * request.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
@@ -8,7 +8,7 @@ import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** Value of `traceparent` for parts of this span; undefined if the trace is not recorded. */
+  /** Value of `traceparent` for spans inside this span; undefined if the trace is not recorded. */
   traceparent: string | undefined;
   /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;
@@ -32,7 +32,7 @@ export function startServerSpan(name: string, given: unknown, attributes: Attrib
   return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
 }
 
-/** Starts a span that is part of another span. */
+/** Starts a span inside another span. @param parent `traceparent` of the other span */
 export function startPart(
   name: string,
   parent: string | null | undefined,

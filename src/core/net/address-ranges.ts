@@ -1,4 +1,4 @@
-/** Network addresses and address ranges in the configuration. */
+/** Parses network addresses and address ranges of the configuration, and compares addresses with them. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { remember } from '../remembered.js';
@@ -37,14 +37,14 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 
-/** Returns whether only this host can reach the address or name. */
+/** Returns whether a host name or address is that of the loopback interface, which only this host can reach. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }
 
 /**
- * Returns whether an address currently belongs to this host. Interfaces may change. Every user of the host can connect
- * from such an address.
+ * Returns whether an address belongs to this host. Reads the network interfaces each time, because they may change.
+ * Every user of this host can connect from such an address.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;
@@ -52,7 +52,7 @@ export function isOfThisHost(address: string): boolean {
   return own.some((each) => each.address.replace(/%.*$/, '') === address);
 }
 
-/** Returns whether a range contains a loopback address, or is an address of this host. */
+/** Returns whether a range contains a loopback address, or is a single address of this host. */
 export function isLocalRange(range: string): boolean {
   const [address = '', prefix] = range.split('/');
   const contains = createRangeTest([range]);
@@ -60,7 +60,7 @@ export function isLocalRange(range: string): boolean {
   return prefix === undefined && isOfThisHost(normalAddress(address));
 }
 
-/** Converts an IPv4 address that is written as IPv6 to its IPv4 form. */
+/** Converts an IPv4 address in IPv6 form (`::ffff:192.0.2.1`) to IPv4, and any other address to lower case. */
 export function normalAddress(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, '').toLowerCase();
 }

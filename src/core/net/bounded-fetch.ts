@@ -1,6 +1,6 @@
 /**
  * `fetch` with limits of time and size, for servers that stall or never end a response. Node.js can lose the abort
- * signal of a request while its body is read, and an endless body would fill the memory.
+ * signal of a request while the response is read, and an endless response would fill the memory.
  */
 
 /** Maximum size of a response. Documents of identity providers and token responses have a few kilobytes. */
@@ -25,7 +25,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // no caller awaits the promise after the response
+  aborted.catch(() => {}); // after the response, nothing else handles a rejection of this promise
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

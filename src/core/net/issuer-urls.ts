@@ -13,8 +13,8 @@ export function isTrustworthyUrl(text: string): boolean {
 }
 
 /**
- * Returns the suffix of user names from an issuer, which distinguishes them from users of other issuers. The suffix is
- * the issuer's URL without scheme and without @.
+ * Returns the suffix that Tapegate appends to an issuer's user names, to distinguish them from user names of other
+ * issuers. The suffix is the issuer's URL without scheme, and with `%40` for each `@`.
  */
 export function namesOfIssuer(issuer: string): string {
   const { host, pathname } = new URL(issuer);

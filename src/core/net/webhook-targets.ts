@@ -9,7 +9,10 @@ import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from 
 /** Host names, addresses and ranges of the site's network that webhooks may call, even without TLS. */
 export type WebhookHosts = readonly string[];
 
-/** Parses a list separated by commas or spaces. Returns undefined if the list is empty or contains an invalid entry. */
+/**
+ * Parses a list of webhook hosts, separated by commas or spaces. Returns undefined if the list is empty or contains an
+ * invalid entry.
+ */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
   const hosts = splitWords(text);
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
@@ -21,7 +24,7 @@ const isSpecial4 = createRangeTest([
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// an IPv6 address that contains an IPv4 address (mapped, NAT64, 6to4, Teredo) might reach a private address
+// excludes IPv6 addresses that contain an IPv4 address (mapped, NAT64, 6to4, Teredo), which may be private
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 
@@ -43,7 +46,10 @@ const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63
 const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
-/** Prefixes of IPv6 addresses that contain an IPv4 address, and the index of its first 16-bit group. */
+/**
+ * Prefixes of IPv6 addresses that contain an IPv4 address, and the index of the 16-bit group at which the IPv4 address
+ * begins.
+ */
 const CONTAINING: [prefix: string, at: number][] = [
   ['::/96', 6], // compatible
   ['::ffff:0:0/96', 6], // mapped
@@ -61,9 +67,9 @@ function isForbidden(given: string): boolean {
   return containing.some(({ isIn, at }) => isIn(address) && isForbidden4(readIpv4(address, at)));
 }
 
-/** Returns the IPv4 address in the groups `at` and `at` + 1 of an IPv6 address. */
+/** Returns the IPv4 address in the 16-bit groups `at` and `at` + 1 of an IPv6 address. */
 function readIpv4(address: string, at: number): string {
-  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // dotted endings become groups
+  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` converts an IPv4 ending to groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
   const [before, after] = [head, tail].map((part) => (part === '' ? [] : part.split(':'))) as [string[], string[]];
   const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];

@@ -15,7 +15,7 @@ export interface NamedEntry {
 
 /** Yields the entries of a directory without loading the whole directory. */
 export async function* readEntries(directory: string): AsyncGenerator<NamedEntry> {
-  // the type definitions do not know the encoding `buffer`
+  // the type definitions of Node.js lack the encoding `buffer`
   const open = (await opendir(directory, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
     Dirent<Buffer>
   >;
@@ -33,7 +33,7 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Describes a text that is not UTF-8. Recognises UTF-16, which some programs write. */
+/** Returns the end of an error message about a text that is not UTF-8. Recognises UTF-16, which some programs write. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }

@@ -3,7 +3,7 @@ import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** Counts of a request's files, as in GraphQL. */
+/** Numbers of files of a request. The names are those of the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -12,18 +12,23 @@ export interface RequestedFiles {
 }
 
 /**
- * Returns the number of requested paths and files that a request does not contain. Files beyond the request's own
- * limits do not count.
+ * Returns the number of unknown paths, and of files without room in the quota, that a caller requested. Does not count
+ * files that exceed the request's own limits.
  */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
-/** Returns `18 of 20 files` if two files are missing. @param count formats a number with its noun */
+/**
+ * Returns a text such as `18 of 20 files`: files on disk, and all requested files.
+ * @param count formats a number with its noun
+ */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
-/** Returns `2 names not found, 1 file without room in the quota`. Returns an empty text if nothing is missing. */
+/**
+ * Returns a text such as `2 names not found, 1 file without room in the quota`, or an empty text if no file is missing.
+ */
 export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
   count: Count = plural,
