@@ -1,7 +1,7 @@
 /**
  * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
- * and /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). Request parameters are read once, for
- * both libraries.
+ * and /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
+ * parameters once, for Yoga or graphql-sse.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -174,7 +174,8 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // the response to a mutation may contain a new token together with a name that the caller chose
+      // do not compress the response to a mutation: it may contain a new token and the caller's text, so its size could
+      // reveal the token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -192,7 +193,7 @@ type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResu
 
 /**
  * Limits the concurrent queries of a caller. A query that finds no free slot in time gets status 503 with
- * `Retry-After`. Mutations take slots in their operations, because they may wait much longer for locks.
+ * `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {
@@ -209,8 +210,8 @@ export function limitQueries(execute: Execute): Execute {
 }
 
 /**
- * Records the duration of an operation under the name of its field. The document is valid, so the schema limits the
- * number of names.
+ * Records the duration of an operation under the name of its field. Valid documents contain only fields of the schema,
+ * so the number of names is limited.
  */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();

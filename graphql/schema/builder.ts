@@ -107,8 +107,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. The type of a malformed id is empty: `maySee` rejects it, because limits also read arguments, and
- * their failures concern the whole document.
+ * Parses a global id. Returns an empty type for a malformed id, which `maySee` then rejects. An error thrown here would
+ * fail the whole document, because complexity limits also read the arguments.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -116,8 +116,8 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. Hidden files are reported as missing. The types of requests and quotas
- * check access themselves.
+ * Returns whether the caller may see a node. Returns false for files that path rules hide, so that hidden files seem to
+ * be missing. The GraphQL types `Request` and `Quota` check access to requests and quotas.
  * @throws InvalidInputError, ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {

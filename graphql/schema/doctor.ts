@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Cost of listing findings. Each step checks all rows of a kind, and the count reads all tables. */
+/** Cost of listing findings, and of counting the rows to check. Both operations read whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -98,7 +98,10 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/** Returns a page of findings. A page may end between two findings, so the end cursor is the start of the next page. */
+/**
+ * Returns a page of findings. The end cursor is the position at which the next page starts, which may be after the last
+ * finding.
+ */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);

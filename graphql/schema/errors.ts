@@ -128,7 +128,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Returns the found object, or null instead of a NotFoundError. */
+/** Returns the result of a promise; null if the promise fails with a NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;

@@ -1,4 +1,4 @@
-/** Defines tape files, and the subscription to changes of their stages. */
+/** Defines the GraphQL types of tape files, and the subscription to stage changes of tape files. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
@@ -219,7 +219,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page, which is the minimum of an estimate */
+/** @param found the number of files on the page; an estimated count is never lower */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;

@@ -27,7 +27,7 @@ interface ConnectionShape {
   pageInfo: { startCursor: unknown; endCursor: unknown };
 }
 
-/** Wraps every field with `first` and `last`, and describes `totalCount`. */
+/** Wraps every field that has the arguments `first` and `last`, and describes the field `totalCount`. */
 class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   override onOutputFieldConfig(field: PothosOutputFieldConfig<Types>): PothosOutputFieldConfig<Types> {
     if (field.name !== 'totalCount') return field;
@@ -49,7 +49,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
-        // from this cursor a client gets only newer items instead of the whole list
+        // return the client's own cursor for an empty page: after null, the client would read the whole list again
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;
@@ -57,7 +57,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   }
 }
 
-/** Reads a page, and converts an error of Pothos about the page arguments. @throws InvalidInputError */
+/** Reads a page. @throws InvalidInputError if Pothos rejects the page arguments */
 async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: () => Promise<Page>): Promise<Page> {
   try {
     return await read();
@@ -66,7 +66,10 @@ async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: (
   }
 }
 
-/** Describes page arguments that Pothos rejects: two that exclude each other, or a malformed cursor. */
+/**
+ * Returns an error for page arguments that Pothos rejects: two arguments that exclude each other, or a malformed
+ * cursor.
+ */
 function describeFault({ before, after, first, last }: DefaultConnectionArguments): InvalidInputError {
   const excluded = before == null ? last != null && 'last' : after != null ? 'after' : first != null && 'first';
   const argument = before == null ? 'after' : 'before';

@@ -140,7 +140,7 @@ interface PageQuery {
 }
 
 /**
- * Reads a page of a Prisma connection by the values of its key.
+ * Reads a page of a Prisma connection by the values of the list's key.
  * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
@@ -271,7 +271,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
         if (each.kind === Kind.FIELD) fields.push(each);
         else {
           const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-          if (fragment) sets.add(fragment.selectionSet); // the loop visits the fragment after the other fields
+          if (fragment) sets.add(fragment.selectionSet); // the loop over `sets` visits the fragment later
         }
       }
     }

@@ -1,4 +1,7 @@
-/** Defines the plan: drives, the queue of volumes, and the positions and estimated ends of requests. */
+/**
+ * Defines the GraphQL types of the restore plan: drives, the queue of volumes, and the positions and estimated ends of
+ * requests.
+ */
 import { cancellable } from '../../src/core/cancellable.js';
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../../src/core/errors.js';
 import { timeOf } from '../../src/core/time.js';

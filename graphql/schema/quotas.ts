@@ -1,4 +1,4 @@
-/** Defines users, their quotas, and path rules. */
+/** Defines the GraphQL types of users, quotas and path rules. */
 import {
   ForbiddenError,
   InUseError,
@@ -191,7 +191,7 @@ const RuleKindType = builder.enumType('RuleKind', {
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-// no prismaObject, because a removed rule cannot be read again
+// not a prismaObject: Prisma would read the rule again, but `removePathRule` returns a rule that no longer exists
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
     'A path rule: permits callers an action on the files below a prefix. The longest prefix with rules for the action decides. Without any rule, all callers are permitted. Rules do not apply to operators and viewers.',

@@ -1,4 +1,4 @@
-/** Defines requests: queries, mutations and progress. */
+/** Defines the GraphQL queries and mutations of requests, and the subscription to progress. */
 
 import {
   ForbiddenError,

@@ -1,4 +1,4 @@
-/** Defines volumes and drives. */
+/** Defines the GraphQL types of volumes and drives. */
 
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { ChosenFiles } from '../../src/domain/catalogue/chosen-files.js';

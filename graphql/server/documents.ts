@@ -118,14 +118,14 @@ export function checkDocument(text: string, schema: GraphQLSchema, rules: readon
   }
 }
 
-/** Returns the validation rules that Tapegate adds to the specified ones. */
+/** Returns the validation rules that Tapegate adds to the rules of the GraphQL specification. */
 export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
   const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
   return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
 }
 
 /**
- * Maximum size of the cache, in characters of documents. A parsed document takes up to 235 bytes of memory per
+ * Maximum total length of the cached documents, in characters. A parsed document takes up to 235 bytes of memory per
  * character: 24 MB for this limit.
  */
 const MAX_CHARACTERS = 100_000;
@@ -161,10 +161,10 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 
-/** Maximum number of counts in an operation. Each count may scan all files. */
+/** Maximum number of list counts, such as `totalCount`, in an operation. Each count may scan all files. */
 const MAX_COUNTS = 25;
 
-/** Limits the counts of root lists, because each count may scan the list. */
+/** Limits how many root lists an operation counts, because each count may scan the whole list. */
 function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
@@ -179,8 +179,8 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in the schema's lists, by field; the type that `__type` selects may be large. All other
- * lists contain at most one item.
+ * Approximate number of items in the lists of an introspection, by field. `__type` counts as a list, because the
+ * selected type may be large. All other fields count as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -198,7 +198,7 @@ function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments:
   return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
 }
 
-// a query may contain the full introspection of GraphiQL and other tools three times
+// allow three times the cost of the full introspection query, which GraphiQL and other tools send
 const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
 const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
 
@@ -254,7 +254,7 @@ interface Excess {
   allowed: number;
 }
 
-/** @param message the message, which contains the found and the allowed number */
+/** @param message a message that contains `found` and `allowed` */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   // use the same status as for invalid documents
@@ -286,7 +286,7 @@ export function findExcess(
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  if (!operation) return undefined; // the executor reports a missing operation
+  if (!operation) return undefined; // the executor reports that the document has no such operation
   const [invalid] = readVariables(schema, operation, given).errors ?? [];
   if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
@@ -302,14 +302,15 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys of an object in the variables. Input objects have fewer fields, and an error prints all keys.
+ * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields. Without this
+ * limit, an error would print all keys.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
 /**
- * Returns the values of the variables, or only the first error. Each error prints the whole value that contains the
- * fault.
+ * Returns the values of the variables, or the first error. Further errors are omitted, because each error prints the
+ * whole invalid value.
  */
 export function readVariables(
   schema: GraphQLSchema,

@@ -6,7 +6,7 @@ import { KeptBody } from '../../src/gateway/http/encodings.js';
 /** Pages by endpoint. A page takes 9 MB, so it is created only when a browser first opens it. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl the gateway's URL for browsers; the gateway answers with and without the path of this URL */
+/** @param publicUrl the gateway's URL for browsers; the page sends its queries below the path of this URL */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {

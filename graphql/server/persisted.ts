@@ -23,7 +23,7 @@ interface Documents {
   find(given: Named, caller: Caller): string | undefined;
 }
 
-/** An error with a code that clients recognise. */
+/** The error for a document that the gateway does not execute, with a code that clients recognise. */
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
@@ -46,14 +46,14 @@ export function openDocuments({
     find: (given, caller) => {
       const id = readId(given);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        if (typeof given.query !== 'string') return undefined; // `checkParams` rejects the parameters
+        if (typeof given.query !== 'string') return undefined; // `checkParams` rejects a `query` that is not a string
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         return given.query;
       }
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // after this code, clients of Apollo's protocol send the text, and no further ids
+      // this code makes clients of Apollo's protocol send the document's text, and stop sending hashes
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },

@@ -4,7 +4,8 @@
  * - A slow reader pauses the stream's operations, so each operation keeps one result in memory. The POST of a query is
  * answered only after the reader has caught up. A client that reads nothing for a long time is disconnected
  * (`dropStalled` in app.ts).
- * - An error of a source becomes a result of its operation. Other operations of the stream continue.
+ * - If an event source fails, its operation ends with a result that contains the error. The stream's other operations
+ * continue.
  * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
@@ -51,7 +52,7 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
-/** Limits for streams. A missing limit does not apply. */
+/** Limits for streams. Without a function, streams or characters are unlimited. */
 export interface StreamLimits {
   /**
    * Counts a stream for a caller. Returns a function that releases the stream's slot.
@@ -60,7 +61,7 @@ export interface StreamLimits {
   take?: (req: Request) => () => void;
   /**
    * Counts the characters of a subscription for a caller, because the text stays in memory until the subscription ends.
-   * Returns a function that releases the characters.
+   * Returns a function that subtracts the characters from the caller's count.
    */
   keep?: (req: Request, characters: number) => () => void;
   /** Maximum number of subscriptions in one stream. */
@@ -73,7 +74,7 @@ export interface StreamLimits {
  */
 interface Stream {
   res: Response;
-  /** The caller; empty, like `token`, in distinct connections mode. */
+  /** Name of the caller in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
   owner: string;
   token: string;
   /** A function for each active subscription, which releases the subscription's limits. */
@@ -89,7 +90,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** Stream of the token; undefined if the client has not connected the stream. */
+  /** The stream to which the request's token belongs; undefined if the client has not connected the stream. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -99,7 +100,7 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** Lifetime of a token until the client connects its stream. Clients connect their streams at once. */
+/** Maximum time between the creation of a token and the connection of its stream. Clients usually connect at once. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
@@ -299,7 +300,7 @@ export class EventStreams {
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // the body does not contain the text of a named document
+    // count the query's length too: the body of a persisted document's request contains only an id
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -363,7 +364,7 @@ async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<s
   if (!isOver(res)) res.end();
 }
 
-/** Reads each result only after the reader has taken the previous one. */
+/** Reads a result from the source only after the client has received the previous result. */
 function paced(
   source: AsyncGenerator<ExecutionResult>,
   {
@@ -401,7 +402,7 @@ function paced(
     next: async () => {
       const value = await read();
       if (!value) return await end();
-      // the database may be away, and the client may succeed after reconnecting
+      // the database may be unavailable: end the stream, so that the client reconnects and tries again
       if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
         stream.res.end();
         return await end();
@@ -422,7 +423,7 @@ let turn: Promise<void> | undefined;
 /** Waits until the last message is written, and a slow reader has caught up. */
 async function untilTaken(stream: Stream): Promise<void> {
   const { res } = stream;
-  // all streams share one turn of the event loop
+  // all streams wait for the same `setImmediate` callback
   turn ??= new Promise((resolve) => {
     setImmediate(() => {
       turn = undefined;
