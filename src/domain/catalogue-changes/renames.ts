@@ -1,7 +1,7 @@
 /**
- * Renames files in the catalogue. Requests keep renamed files. A copy that is on disk or being restored stays at its
- * path (`disk_path`) until no request contains the file. A renamed file joins requests that have its new path as an
- * unresolved path.
+ * Renames files in the catalogue. A request that contains a renamed file keeps the file. A copy that is on disk or
+ * being restored stays at its path (`disk_path`) until no request contains the file. A renamed file joins requests that
+ * have its new path as an unresolved path.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -151,7 +151,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 
 /**
  * Rejects files that a library is staging, because the library releases a file only by the name that was requested.
- * Also rejects names that another file has in the library.
+ * Also rejects a new name that another file has in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {

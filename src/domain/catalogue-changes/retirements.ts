@@ -1,8 +1,9 @@
 /**
  * Retires volumes. A retired volume contains no copies, and receives no new copies. A retirement first marks the volume
- * as retired. Drives skip a retired volume like a suspended volume (view `suspended_volume`), `archive` reserves no
- * positions on the volume, and imports to the volume are rejected. Then the retirement removes the volume's copies from
- * the catalogue, in steps with the catalogue lock. If the process dies, the next call continues.
+ * as retired. Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` reserves no
+ * positions on the volume, and imports to the volume are rejected. In a second phase, the retirement removes the
+ * volume's copies from the catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next
+ * retirement of the volume continues.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -22,9 +23,9 @@ import { followPositions, isOn, lockMoving, volumeColumns } from './volume-moves
 
 interface RetireVolumeInput {
   name: string;
-  /** Reported to users who request a file that is withdrawn with the volume. */
+  /** Reason of the retirement, which is shown to users who request a file that is withdrawn with the volume. */
   why?: string | null | undefined;
-  /** Whether to withdraw files without another copy. */
+  /** Whether to withdraw files that have no other copy. */
   withdraw?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -40,7 +41,7 @@ export interface RetiredVolume {
 }
 
 /**
- * Retires a volume. Calling it again continues after a crash.
+ * Retires a volume. If a call dies, the next call continues.
  * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError if a drive uses the volume, or if
  *   files have no other copy and `withdraw` is not set; InvalidInputError
  */
@@ -81,14 +82,17 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * Both copies of the file `f` have failed: the second copy by its recorded error, the first copy by a failed file of a
- * live request.
+ * Both copies of the file `f` have failed. The second copy has a recorded error, and the file has failed in a live
+ * request, which shows that the first copy has failed.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
-/** The file `f` has another copy that did not fail, at a known position or path on a volume that is not retired. */
+/**
+ * The file `f` has another copy that did not fail. That copy is at a known position or path, on a volume that is not
+ * retired.
+ */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
@@ -108,7 +112,10 @@ interface Retirement {
   withdraw: boolean;
 }
 
-/** Computes the effect of a retirement. @throws NotFoundError, InUseError if the volume cannot be retired */
+/**
+ * Computes what a retirement would change, without any change. @throws NotFoundError, InUseError if the volume cannot
+ * be retired
+ */
 async function computeRetirement(
   tx: Transaction,
   { name, withdraw }: Retirement,
@@ -185,8 +192,8 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
 }
 
 /**
- * Marks the volume as retired. After the commit, the volume receives no files. Locks the row of the volume before the
- * catalogue, as the lock order requires.
+ * Marks the volume as retired, so that the volume receives no files after the commit. Locks the row of the volume
+ * before the catalogue, as the lock order requires.
  */
 async function markRetired(
   ctx: Context,
@@ -204,7 +211,7 @@ async function markRetired(
     await lockCatalogue(tx, 'alone');
     const figures = await computeRetirement(tx, retirement, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
-    // if an earlier call died, the audit contains the retirement already
+    // if an earlier call died after this transaction, the audit contains the retirement already
     if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });
@@ -216,7 +223,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the volume again in each step. @throws InUseError if the volume was reinstated meanwhile */
+/** Reads the row of the retired volume, once in each step. @throws InUseError if the volume was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -232,7 +239,7 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
   );
-  // skip withdrawn files: no request waits for them, and failed request files keep their reason
+  // skip withdrawn files: no request waits for withdrawn files, and failed request files keep their reason
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
   await followPositions(ctx, tx);
 }
@@ -254,7 +261,7 @@ async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Re
   await tx.query(sql`DELETE FROM verification w USING known k WHERE w.file_id = k.id`);
 }
 
-/** Rejects a volume with remaining files. @throws InUseError */
+/** Rejects a volume that still has files. @throws InUseError */
 async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await ctx.db.rows<{ files: number; path: string | null }>(
     sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,

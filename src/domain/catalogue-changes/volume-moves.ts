@@ -1,7 +1,7 @@
 /**
- * Moves the files of a volume to another volume, at the same positions, after an operator has copied the cartridge 1:1.
- * Each step is a transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the
- * same steps.
+ * Moves the files of a volume to another volume, at the same positions, after an operator has made an identical copy of
+ * the cartridge. Each step is a transaction that holds the catalogue lock. If the process dies, the next move of the
+ * volume continues. Retirements use some functions of this module.
  */
 
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -27,8 +27,9 @@ interface MoveVolumeInput {
 }
 
 /**
- * Moves the files of a volume. Calling it again continues after a crash.
- * @returns the numbers of files, bytes and requests with a first or second copy on `from`
+ * Moves the files of a volume. If a call dies, the next call continues.
+ * @returns the numbers of files with a first or second copy on `from`, of their bytes, and of the requests for these
+ *   files
  * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
  */
 export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
@@ -73,7 +74,7 @@ interface Names {
 interface Volumes {
   names: Names;
   from: Volume;
-  /** Undefined if the volume must be created. */
+  /** The target volume; undefined if the volume must be created. */
   to: Volume | undefined;
 }
 
@@ -107,7 +108,10 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** Moves the files of the table `leaving`. The catalogue lock excludes imports and retirements meanwhile. */
+/**
+ * Moves the files of the temporary table `leaving`. No import or retirement can run meanwhile, because of the catalogue
+ * lock.
+ */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -117,7 +121,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // the new cartridge has the same bytes: copies on disk stay, and checksums detect a damaged cartridge
+  // the new cartridge has the same bytes: copies on disk stay valid, and checksums detect a damaged cartridge
   await tx.query(
     sql`UPDATE tape_file f SET
           volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
@@ -130,8 +134,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds files at the same positions to the table `leaving`. If a later step moved such a file, its position would be
- * taken.
+ * Adds the files that share a position with a file of the table `leaving` to the table. Files at one position must move
+ * in one step, because a later step would find the new position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
@@ -207,8 +211,8 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks the requests with files of the table `leaving`, the quotas of the requests, and the files. Copies the files to
- * the temporary table `known`.
+ * Locks the requests with files of the table `leaving`, the quotas of these requests, and the files. Copies the files
+ * to the temporary table `known`.
  * @returns the ids of the requests
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
@@ -225,9 +229,9 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates waiting recalls of files in the table `known` to the new positions, and resets their attempts. Retries failed
- * files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
- * (domain/catalogue/versions.ts).
+ * Updates waiting recalls of files in the table `known` to the new positions, and resets the attempts of these recalls.
+ * Retries failed files if drives now read another copy. When a running recall ends, its position is compared with the
+ * catalogue (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
   // delete verification failures of copies that drives no longer read

@@ -1,7 +1,7 @@
 /**
- * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction with the
- * catalogue lock, so that no request for the files of the step is created meanwhile. If the process dies, the next call
- * continues.
+ * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction that holds
+ * the catalogue lock, so that no request for the files of the step is created meanwhile. If the process dies, the next
+ * call for the same path continues.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -25,7 +25,10 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Number of files in a step. No request can be created during a step. Tests use a smaller number. */
+/**
+ * Maximum number of files in a step. The number is limited, because no request can be created during a step. Tests use
+ * a smaller number.
+ */
 export const stepSize = { files: 10_000 };
 
 /**
@@ -78,7 +81,10 @@ export async function whyNone(
 }
 
 interface Steps {
-  /** Condition on the files `f` to change. A step must make the condition false for the files of the step. */
+  /**
+   * Condition that selects the files `f` to change. After a step, the condition must be false for the files of the
+   * step.
+   */
   which: Sql;
   /** Additional columns of the table `leaving`, each preceded by a comma. */
   columns?: Sql;
@@ -87,8 +93,8 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in order of their paths. The temporary table `leaving` contains the page, and
- * `step` may add files to the table. Between steps, a file may be renamed to a path before the present page. So the
- * pages are repeated until one page contains all remaining files, or a round of pages changes no file.
+ * `step` may add files to the table. Between steps, a file may be renamed to a path before the current page. So all
+ * pages are repeated until one page contains all remaining files, or until a whole round of pages changes no file.
  * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(

@@ -21,7 +21,7 @@ export interface Entry {
 /**
  * Reads a file or directory.
  * @param path logical path; empty for the root
- * @returns undefined if the caller may list nothing there
+ * @returns undefined if no file that the caller may list is at the path or below the path
  */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');

@@ -22,15 +22,15 @@ export type Access = Omit<DirectoryMode, 'path'>;
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies whose logical paths are taken, by the copy of a renamed file for example. The
- * name of each subdirectory begins with the id of a file. A subdirectory gives the same access as the directories of
- * that file's logical path.
+ * Directory on a restore disk for copies whose logical path is taken, for example by the copy of a renamed file. The
+ * name of each subdirectory begins with the id of a file. Access to a subdirectory is restricted like access to the
+ * directory that contains the file in the catalogue.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records the modes of archived directories. Two trees can be archived to one path. So a recorded directory keeps only
- * the permissions that its old and its new mode give. Calling it twice is safe.
+ * Records the modes of archived directories. If a directory is recorded already, keeps only the permissions that both
+ * modes give, because two trees can be archived to one path. Recording the same modes again changes nothing.
  * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless the parents
  *   are recorded already or contain files outside the tree.
  */
@@ -90,8 +90,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 }
 
 /**
- * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Modes that are already
- * recorded at the new path stay.
+ * Copies the recorded modes of a renamed directory and its subdirectories to the new path. If a mode is already
+ * recorded at the new path, that mode stays.
  * @param of.from,of.to paths with a trailing slash
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
@@ -106,7 +106,7 @@ export async function renameDirectories(tx: Transaction, { from, to }: { from: s
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through its parent directory: only the permissions that the directory and the
+ * Returns the access to a directory through its parent directory: the permissions that both the directory and the
  * parent give.
  * @param above access to the parent directory, restricted in the same way by the directories above the parent
  */
@@ -120,7 +120,10 @@ export function restrictAccess(above: Access, { mode, gid }: Access): Access {
 
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
-/** Returns the mode that protects a file outside its directory as well as the directory protected the file. */
+/**
+ * Returns the mode for a copy of a file outside the file's directory. The mode gives no permission that the directory
+ * withholds.
+ */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);
   return gid === file.gid ? mode : mode & 0o700;

@@ -6,7 +6,7 @@ import type { Transaction } from '../../db/transaction.js';
 import { recordMoves } from '../../events/event-writes.js';
 import type { Context } from '../context.js';
 
-/** Identity and checksums of a copy in the restore area. Null values are unknown. */
+/** Identity and checksums of a copy in the restore area. A null value is unknown. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
@@ -32,7 +32,9 @@ export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksu
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
-/** Returns rows `m` with files and their new copies. @param copies one copy for each file, or an empty list */
+/**
+ * Returns SQL for rows `m`, each with a file and its new copy. @param copies one copy for each file, or an empty list
+ */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -44,8 +46,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction.
- * @param copies one copy for each file. One update of a file writes its stage and its copy, because each update writes
- *   all indexes.
+ * @param copies one copy for each file. A single update writes the stage and the copy of a file, because each update of
+ *   a file writes all indexes.
  * @returns the ids of the moved files
  */
 export async function moveFiles(

@@ -1,5 +1,6 @@
 /**
- * Reads tape files, for lists, and for the commands `archive` and `scan`, which compare the catalogue with other files.
+ * Reads tape files, for lists, and for the commands `archive` and `scan`, which compare files on disk or on tape with
+ * the catalogue.
  */
 
 import { type Stage, stageLetters } from '../../core/stages.js';
@@ -82,7 +83,10 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
-/** Returns the condition of a filter on files. Omits absent conditions, so that the planner can choose an index. */
+/**
+ * Returns the SQL condition for a filter of files. Leaves out the conditions for absent fields, so that the planner can
+ * choose an index.
+ */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
@@ -90,7 +94,7 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Returns whether the query reads every file of the catalogue, even to find few files. */
+/** Returns whether the query must read every file of the catalogue, even if few files match. */
 function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
@@ -146,8 +150,8 @@ interface KnownPosition {
 }
 
 /**
- * Returns known files by their path in the library. If two files have the same path in the library, prefers the file on
- * `volume`, then the renamed file.
+ * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
+ * `volume`. If that does not decide, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

@@ -19,15 +19,16 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * The tape copy of the file `f` can be read, and was never verified. An UNVERIFIED file that was verified before, or
- * has a changed copy, was modified on disk.
+ * SQL condition that the tape copy of the file `f` can be read, and was never verified. An UNVERIFIED file that was
+ * verified before, or has a changed copy, was modified on disk.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * The tape copy of the file `f` is due for verification by its row `w`. Copies in staging libraries need a row of
- * `verification`, because reading may cost money.
+ * Returns the SQL condition that the tape copy of the file `f` is due for verification, according to the row `w` of the
+ * table `verification`. Copies in staging libraries are not verified without such a row, because reading may cost
+ * money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -64,10 +65,13 @@ export async function findUnconfirmed(
 
 export interface UnconfirmedCopy {
   fileId: bigint;
-  /** Path in the library. */
+  /** Path of the file in the library. */
   path: string;
   size: bigint;
-  /** Null if unknown. If the position is unknown, the library finds the file by path. */
+  /**
+   * Position of the copy on the volume; null if unknown. If the position is unknown, the library finds the file by
+   * path.
+   */
   position: bigint | null;
   checksum: string;
   attempts: number;
@@ -102,7 +106,7 @@ export interface VerificationFailure {
 
 /**
  * Records the result of reading a copy, unless the file has changed in the catalogue meanwhile.
- * @param failure undefined if the copy is good
+ * @param failure undefined if the copy matches the catalogue
  */
 export async function endVerification(
   ctx: Context,
@@ -150,7 +154,7 @@ interface VerifyAgainInput {
   staged?: boolean | null | undefined;
 }
 
-/** Retries copies that failed verification. @returns the number of copies */
+/** Retries copies that failed verification. @returns the number of copies to retry */
 export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
   const action = {
     operation: 'verifyAgain',

@@ -13,8 +13,8 @@ import type { Context } from '../context.js';
 
 /**
  * Returns the condition that two rows describe the same bytes. The sizes of the rows must be equal. If the checksums
- * are equal too, the bytes are the same. If the later row has no checksum, the positions of the rows must be equal. A
- * position that the later row adds on the same volume counts as equal, because the path identifies the file.
+ * are equal too, the bytes are the same. If the later row has no checksum, the positions of the rows must be equal. If
+ * the earlier row has no position, the same volume is enough, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */
@@ -52,7 +52,10 @@ interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /** Whether the error comes from the tape and not from a restore disk. Used only for the class POLICY. */
+  /**
+   * Whether the error comes from the tape, and not from a restore disk. Used only for errors of the class POLICY, which
+   * can come from either.
+   */
   isOfTape?: boolean | undefined;
 }
 
@@ -64,7 +67,8 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
 
 /**
  * Switches locked files to their second tape copy, if there is one. Resets the attempts of the files' waiting recalls.
- * @returns the switched files, whose recalls the caller requeues, and the errors of files whose copies have both failed
+ * @returns the switched files, whose recalls the caller must requeue, and the errors of files whose two copies have
+ *   both failed
  */
 export async function switchToCopies(
   ctx: Context,

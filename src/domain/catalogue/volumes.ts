@@ -88,14 +88,17 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether the volume is suspended, retired, or in another library. */
+  /**
+   * Whether the volume is suspended, retired, or in another library, so that no positions on the volume can be
+   * reserved.
+   */
   isClosed: boolean;
 }
 
 /**
  * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
  * volume is closed or has no room for the next file. A file that is larger than a volume gets a volume for itself. A
- * position is never reserved twice, even if nothing is written there.
+ * position is never reserved twice, even if nothing is written at the position.
  * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(
@@ -152,8 +155,9 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, from which the planner estimates costs. If a named volume is unknown, changes no volume.
- * @param input.names default: all volumes
+ * Sets the medium of volumes, from which the planner estimates costs. If one of the named volumes is unknown, changes
+ * no volume.
+ * @param input.names names of the volumes; default: all volumes
  * @returns the number of volumes
  * @throws InvalidInputError, NotFoundError
  */

@@ -1,5 +1,5 @@
 /**
- * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A request keeps its
  * withdrawn files that are on disk. A waiting request file fails with the reason of the withdrawal, unless a drive is
  * reading the file. Importing a complete list withdraws the files that the list omits.
  */
@@ -84,8 +84,8 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 }
 
 /**
- * Checks the reason of a withdrawal. Purging a user's data keeps the reason, so the reason must not contain an email
- * address.
+ * Checks the reason of a withdrawal. The reason must not contain an email address, because a purge of a user's data
+ * does not delete the reason.
  * @throws InvalidInputError
  */
 export function checkReason(why: string): string {
@@ -101,13 +101,16 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 }
 
 interface Withdrawal {
-  /** Live requests that contain one of the files or its path. The caller has locked these requests and their quotas. */
+  /**
+   * Live requests that contain one of the files or its path. The caller must have locked these requests and their
+   * quotas.
+   */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
 }
 
-/** Withdraws the files of the temporary table `leaving`. The caller has locked these files and the catalogue. */
+/** Withdraws the files of the temporary table `leaving`. The caller must have locked these files and the catalogue. */
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
@@ -148,18 +151,20 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Claim of an import to list all files below a prefix. */
+/** Statement that an import lists all files below a prefix. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
   /**
-   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more, the import
-   * fails.
+   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more files, the
+   * import fails.
    */
   mostPercent: number;
 }
 
-/** Default percentage. A list that omits more than this percentage is probably truncated or wrong. */
+/**
+ * Default of `mostPercent`. A list that omits more than this percentage of the files is probably truncated or wrong.
+ */
 const MOST_PERCENT = 5;
 
 /**
@@ -177,7 +182,7 @@ export function readComplete(given: { directory: string; mostPercent?: number | 
 
 /**
  * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty if the import is
- * not a complete list. The caller has locked the catalogue.
+ * not a complete list. The caller must have locked the catalogue.
  * @throws InUseError if the list omits more than `mostPercent` of the files
  */
 export async function findUnlisted(
@@ -205,7 +210,10 @@ export async function findUnlisted(
   return { withdrawn, known };
 }
 
-/** Reinstates listed files that an earlier list withdrew, but not files that an operator withdrew. */
+/**
+ * Reinstates listed files that were withdrawn because an earlier list omitted them. Does not reinstate files that an
+ * operator withdrew.
+ */
 export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
   const reinstated = await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
@@ -223,13 +231,18 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
 export interface PurgedFiles {
   files: number;
   bytes: bigint;
-  /** Number of withdrawn files that stay because they are in use: on disk, or in a live request, for example. */
+  /**
+   * Number of withdrawn files that are not purged because they are in use, for example on disk or in a live request.
+   */
   kept: number;
 }
 
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
-/** The file `f` is on disk, in a live request, or staged by a library. Failed request files do not count. */
+/**
+ * The file `f` is on disk, in a live request, or staged by a library. A live request in which the file has failed does
+ * not count.
+ */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM stale_partial_file l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
@@ -293,7 +306,7 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // check under the lock: a file may have been requested meanwhile
+  // check under the lock: a file may have been requested after the files were selected
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
