@@ -1,25 +1,25 @@
 /**
- * Keeps the database server's clock in this process between readings. Ignores a reading that contradicts the time
- * elapsed in this process. The clock then continues from earlier readings until the server's clock is plausible again,
- * or until its new time is accepted (domain/clock.ts).
+ * Computes the database server's time in this process between readings of the server's clock. Ignores a reading that
+ * contradicts the time elapsed in this process. The computed time then continues from earlier readings until the
+ * server's clock is plausible again, or until its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { timeOf } from '../core/time.js';
 
-/** Possible drift between two clocks, in microseconds per millisecond. */
+/** Maximum drift of this host's clock against the server's clock, in microseconds per millisecond. */
 const DRIFT = 0.1;
 
 /**
- * Limit for a small step. If the server's clock is set back by less, `now` pauses, so that later events do not get
- * earlier times.
+ * Maximum step that counts as small. If the server's clock is set back by a small step, `now` repeats its last time
+ * until the clock catches up. So later events do not get earlier times.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * Limit for the change of the server's clock relative to this host in one window. NTP slews a clock by at most 0.3 s in
- * a window, and steps a clock only when a host starts.
+ * Maximum change of the server's clock relative to this host's clock in ten minutes; a larger change is a jump. NTP
+ * slews a clock by at most 0.3 s in ten minutes, and steps a clock only when a host starts.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
@@ -55,7 +55,10 @@ export function readBoot(): string {
   }
 }
 
-/** Returns the seconds between two times of a host. In some containers, `elapsed` starts at 0 with the container. */
+/**
+ * Returns the seconds between two times of a host. Uses `elapsed` only after a suspension, because in some containers
+ * `elapsed` starts at 0 with the container.
+ */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
   return elapsed - running > SUSPENDED_SECONDS ? elapsed : running;
@@ -66,21 +69,21 @@ export class DatabaseClock {
   isPlausible = true;
   /** Server time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
-  /** Possible error of `origin` in microseconds, when `performance.now()` was `readAt`. */
+  /** Maximum error of `origin`, in microseconds, at the time `readAt`, which is a value of `performance.now()`. */
   private doubt = Number.POSITIVE_INFINITY;
   private readAt = 0;
   private last = 0;
-  /** The last reading, plausible or not. */
+  /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** Plausible reading with which later readings are compared. */
+  /** Plausible reading of the server's clock with which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading, unless the current reading is more exact and agrees with the new reading. A slow answer is
-   * inexact, but still shows whether the clock was set or this host stalled.
+   * Adopts a reading of the server's clock, unless the current reading is more exact and agrees with the new reading. A
+   * reading from a slow answer is inexact, but still shows whether the clock was set or this host stalled.
    * @param micros the server's time, in microseconds since 1970
-   * @param asked values of `performance.now()` at the question and at the answer
+   * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */
   set(micros: number, asked: { from: number; until: number }): void {
     const origin = micros - ((asked.from + asked.until) / 2) * 1000;
@@ -101,8 +104,8 @@ export class DatabaseClock {
   }
 
   /**
-   * Returns whether a suspension of the host explains a jump. If a suspension explains the jump, later readings are
-   * compared with the new reading.
+   * Returns whether a suspension of this host explains a jump of the server's clock. If a suspension explains the jump,
+   * later readings are compared with the new reading.
    */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
@@ -124,7 +127,7 @@ export class DatabaseClock {
   }
 
   /**
-   * Continues from a time that another source gives.
+   * Sets this clock to a time from a source other than the server's clock.
    * @param seconds the time, in seconds since 1970
    */
   hold(seconds: number): void {
@@ -133,7 +136,7 @@ export class DatabaseClock {
     this.aheadMicros = this.read.origin - this.origin;
   }
 
-  /** Accepts the server's time, plausible or not. */
+  /** Sets this clock to the server's time, plausible or not. */
   accept(): void {
     const { origin, doubt } = this.read;
     this.origin = origin;

@@ -1,4 +1,4 @@
-/** Checks whether the server has enough connections for a process. */
+/** Checks whether the database server allows enough connections for a process. */
 import pg from 'pg';
 import type { Database } from './pools.js';
 import { sql } from './sql.js';
@@ -29,8 +29,8 @@ const LIMITS = sql`SELECT session_user::text AS role, d.datname::text AS databas
   FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`;
 
 /**
- * @returns a warning if the process may need more connections under load
- * @throws Error if there are too few connections to work at all
+ * @returns a warning if the process may need more connections under load than the server allows
+ * @throws Error if the server allows fewer connections than an idle process needs
  */
 export async function checkConnections(db: Database, needs: Needs): Promise<string | undefined> {
   const [limits] = await db.rows<ConnectionLimits>(LIMITS);
@@ -45,7 +45,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
       of: 'max_connections of the server',
       run: 'raise max_connections, and restart the server',
     },
-    // superusers have no limit for the role or the database
+    // skip the limits of the role and the database, which do not apply to superusers
     ...(limits.isSuperuser
       ? []
       : [

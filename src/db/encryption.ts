@@ -1,12 +1,13 @@
 /**
- * Supports `sslmode` of a database URL as libpq does. pg tries only one way to connect, so this module remembers which
- * way a server accepts. `require` is stricter than in libpq: Tapegate checks the certificate, as `verify-full` does.
+ * Supports `sslmode` of a database URL as libpq does. The driver pg connects either with or without encryption, so this
+ * module remembers which way a server accepts. `require` is stricter than in libpq: Tapegate checks the certificate, as
+ * `verify-full` does.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
 /**
- * Two ways to connect for each `sslmode` that allows a second attempt. Every other `sslmode` allows only one way to
- * connect.
+ * The first and the second `sslmode` to try, for each `sslmode` that allows a second attempt. Every other `sslmode`
+ * allows only one attempt.
  */
 const ways = new Map<string, readonly [first: string, second: string]>([
   ['allow', ['disable', 'no-verify']],
@@ -16,7 +17,9 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs, without secrets, that are tried in the second way, because the server refused the first way. */
+/**
+ * URLs, without secrets, for which only the second way to connect is tried, because the server refused the first way.
+ */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -29,8 +32,8 @@ export interface Encryption {
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * Returns an error with the remedy if the server has no TLS and this process never reached the server. A retry would
-   * not help. Returns any other error unchanged.
+   * Returns an error with the remedy if the server has no TLS and this process never reached the server. In this case,
+   * a retry cannot succeed. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -59,7 +62,9 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/** Rewrites the URL, because pg warns on standard error about modes whose meaning pg will change. */
+/**
+ * Rewrites the URL for pg, which otherwise warns on standard error about values of `sslmode` whose meaning will change.
+ */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;
@@ -80,8 +85,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Whether the error concerns encryption. Code `28000`: pg_hba.conf has no entry for a connection with encryption, or no
- * entry for one without.
+ * Whether the error concerns encryption. Code `28000` means that pg_hba.conf has no entry for connections with
+ * encryption, or no entry for connections without encryption.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for each server in the order of the URL, and returns the first result.
+ * Calls `ask` for one server after another, in the order of the URL, until a call succeeds.
  * @throws if all servers fail: an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
 /**
  * Manages all connections of a process to the database. If the database stops answering, closes all connections
- * together, and opens none until the database answers again. So callers get an error in time instead of waiting for a
+ * together, and opens none until the database answers again. So callers soon get an error, instead of waiting for a
  * server that hangs.
  */
 import { Socket } from 'node:net';
@@ -19,9 +19,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for raw queries. The parsers return int8 and whole numerics (sums of sizes, which may exceed 64 bits) as
- * bigint, and timestamps as text. Only the pool uses these parsers. Changing the global parsers would break Prisma's
- * adapter, which fails if int8 is a bigint.
+ * Parsers for the results of raw SQL. The parsers return int8 and whole numerics (sums of sizes, which may exceed 64
+ * bits) as bigint, and timestamps as text. Only the connection pool uses these parsers. Changing the global parsers
+ * would break Prisma's adapter, which fails if int8 is a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -39,8 +39,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client that applies the settings of all sessions to its connection. `destroy` can end the connection, even while
- * the client connects or waits, because pg's option `stream` supplies the socket.
+ * A client that applies the session settings to its connection (session-settings.ts). `destroy` can end the connection,
+ * even while the client connects or waits, because pg's option `stream` supplies the socket.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -89,18 +89,18 @@ export class SocketClient extends pg.Client {
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
-      void this.end().catch(() => {}); // the connection itself may have failed
+      void this.end().catch(() => {}); // ignored, because the connection itself may have failed
       throw withRemedy(error);
     }
   }
 
-  /** Returns a statement that is sent in the same message as the settings, without a round trip of its own. */
+  /** Returns a statement that is sent in the same message as the session settings, without a round trip of its own. */
   protected question(): string {
     return '';
   }
 
   /**
-   * @param _answer the result of `question`
+   * @param _answer the result of the statement that `question` returned
    * @throws Error if the connection must not be used
    */
   protected check(_answer: pg.QueryResult | undefined): void {}
@@ -116,7 +116,10 @@ export class BareClient extends SocketClient {
 /** Errors after which the second way to connect may succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
-/** Connects. With `sslmode` allow or prefer, tries the other encryption if the server refuses the first one. */
+/**
+ * Connects. If `sslmode` is allow or prefer and the server refuses the first attempt, switches encryption on or off and
+ * tries again.
+ */
 export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
   const first = make();
   try {
@@ -137,7 +140,10 @@ const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
-/** Adds the command that removes a setting of the site, if this role may not change the setting for itself. */
+/**
+ * Adds a remedy to the error if the role may not change a setting that the site has set. The remedy is the command that
+ * removes the site's setting.
+ */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
@@ -151,7 +157,8 @@ function withRemedy(error: unknown): unknown {
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  else void client.end().catch(() => {}); // a client of another class closes normally, unless the server hangs
+  // close a client of another class normally, although a server that hangs may delay the close
+  else void client.end().catch(() => {});
 }
 
 function refuseOther(found: unknown, expected: string): void {
@@ -162,7 +169,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Time after which the connection discards its cached query plans. Making a plan takes 0.1 ms. */
+/** Time after which a connection discards its cached query plans. Making a plan takes 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -178,7 +185,7 @@ export class Line {
     const line = this;
     this.Client = class extends SocketClient {
       private plannedAt = performance.now();
-      /** How often this connection's prepared statements have become invalid. */
+      /** Number of times that prepared statements of this connection have become invalid. */
       private losses = 0;
       private expected: string | undefined;
 
@@ -205,9 +212,10 @@ export class Line {
       }
 
       /**
-       * Converts the error in an 'error' event. A pool learns from this event that a connection broke during a query.
+       * Converts the error of an 'error' event with `toUnavailable`. A pool learns from this event that a connection
+       * broke during a query.
        */
-      // biome-ignore lint/suspicious/noExplicitAny: as it is declared
+      // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
       }
@@ -236,7 +244,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if this fails, the query itself reports the reason
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignored, because the query itself reports the reason
       }
 
       /** Sends a query. If the query cannot be sent, the returned promise is already rejected (transaction.ts). */
@@ -307,7 +315,7 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
  */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // the database still answers, and open connections stay open
+  // keep open connections, because the database still answers
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
@@ -322,8 +330,8 @@ export function toUnavailable(error: unknown): unknown {
 }
 
 /**
- * Whether PgBouncer reports that it lost the server. PostgreSQL reports the same error if PostgreSQL cannot read a
- * message, and also closes the connection.
+ * Returns whether PgBouncer reports that the connection to PostgreSQL was lost. PostgreSQL reports the same error for a
+ * message that it cannot read, and then also closes the connection.
  */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';

@@ -12,17 +12,16 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** Directories that are empty in a backup, because a server recreates their contents at each start. */
+/** Directories whose contents a backup omits, because a server recreates the contents at each start. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Files of a running process, and files that are of no use in a copy of the cluster. */
+/** Files that a backup omits, because they belong to a running server or are of no use in a copy of the cluster. */
 const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /**
- * The control file. The control file is copied last, so that its copy is not older than the copies of the files that it
- * describes.
+ * Path of the control file, which a backup copies last. An older copy would not match the copies of the other files.
  */
 const CONTROL = 'global/pg_control';
 
@@ -31,7 +30,7 @@ interface Listed {
   files: string[];
 }
 
-/** Lists the directories and files for a backup, without the WAL. `pg_control` is the last file. */
+/** Lists the directories and files of a cluster for a backup, without the WAL files. `pg_control` is the last file. */
 export async function listCluster(dataDir: string): Promise<Listed> {
   const listed: Listed = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
@@ -42,7 +41,7 @@ export async function listCluster(dataDir: string): Promise<Listed> {
 
 async function listInto(listed: Listed, dataDir: string, directory: string): Promise<void> {
   const entries = await readdir(path.join(dataDir, directory), { withFileTypes: true }).catch((error) => {
-    if (codeOf(error) === 'ENOENT') return []; // the directory's database was dropped meanwhile
+    if (codeOf(error) === 'ENOENT') return []; // ignore a missing directory, because its database was dropped
     throw error;
   });
   for (const entry of entries) {
@@ -55,13 +54,14 @@ async function listInto(listed: Listed, dataDir: string, directory: string): Pro
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
-    else listed.directories.push(name); // a link to a directory, such as the WAL on a separate disk
+    // back up a link as an empty directory: for example, `pg_wal` may link to another disk
+    else listed.directories.push(name);
   }
 }
 
 /**
  * @param to.owner the owner of the copy; default: this process's user
- * @returns undefined if the file no longer exists
+ * @returns the file's entry for the manifest; undefined if the file no longer exists
  */
 export async function copyFile(
   from: { directory: string; path: string },

@@ -10,7 +10,7 @@ const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 interface Table {
   name: string;
   columns: string[];
-  /** Tables that the foreign keys of this table refer to. */
+  /** Names of the tables that must be copied first, because foreign keys refer to these tables. */
   needs: string[];
 }
 
@@ -22,14 +22,14 @@ const TABLES = `SELECT c.relname::text AS name,
   FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL($1)
   ORDER BY c.relname`;
 
-/** Tables that are empty in a database that was only migrated. */
+/** Tables that contain rows only if a database is already in use. */
 const USED = ['tape_file', 'request', 'quota', 'api_token', 'running_process'];
 
 /**
- * Copies all rows in one transaction: if the process is killed, the target stays empty.
+ * Copies all rows in one transaction. If the process is killed, the target database stays empty.
  * @param from a database that no client changes during the copy
  * @param to a database with the same schema
- * @throws Error if `to` is in use
+ * @throws Error if the database `to` is in use
  */
 export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Promise<void> {
   const [source, target] = [await open(from), await open(to)];
@@ -40,16 +40,17 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // the triggers already ran in the source database, and one trigger forbids emptying the audit table
+    // disable triggers, because they already ran in the source database, and one trigger forbids emptying the audit
+    // table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
-    await target.query(`TRUNCATE ${names.join(', ')}`); // removes rows that the migrations inserted
+    await target.query(`TRUNCATE ${names.join(', ')}`); // remove the rows that the migrations inserted
     for (const table of tables) await copyTable(source, target, table);
     for (const name of names) await target.query(`ALTER TABLE ${name} ENABLE TRIGGER USER`);
     await copySequences(source, target);
     await target.query('COMMIT');
     await target.query(`ANALYZE ${names.join(', ')}`);
   } finally {
-    // either connection may have failed
+    // ignore errors while closing, because either connection may have failed
     await Promise.all([source, target].map((client) => client.end().catch(() => {})));
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Backs up the embedded database while it runs. A backup contains the files, copied one after another, and the WAL
- * written during the copy. With this WAL, a restored server reaches the state at the end of the backup.
+ * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
+ * the WAL written during the copy. With this WAL, a restored server reaches the state at the end of the backup.
  * `pg_backup_start` and `pg_backup_stop` mark the start and the end of the backup. A replication slot retains the WAL
  * while the backup's connection lives. The backup takes no locks.
  */
@@ -23,7 +23,10 @@ interface BackupTask {
   program: string;
 }
 
-/** Creates the backup. A killed process leaves nothing at `target`, and at most a directory `<target>.partial-…`. */
+/**
+ * Creates the backup. If the process is killed, `target` does not exist, but a directory `<target>.partial-…` may
+ * remain.
+ */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} already exists: name a new directory`);
@@ -34,7 +37,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
-  client.on('error', () => {}); // the running query reports the error
+  client.on('error', () => {}); // ignored, because the running query also reports the error
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -44,7 +47,8 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncDirectories(path.dirname(target), []);
     return manifest;
   } finally {
-    await client.end().catch(() => {}); // ignored, because the server drops an unfinished backup with the connection
+    // ignored, because the server discards an unfinished backup when the connection ends
+    await client.end().catch(() => {});
     await rm(partial, { recursive: true, force: true });
   }
 }
@@ -52,7 +56,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
 /** Rejects a target inside the database's directory: such a backup would contain itself and every earlier backup. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
-  if (!existsSync(above)) return; // creating the directory reports the error
+  if (!existsSync(above)) return; // skip the check, because creating the backup reports the missing directory
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
   if (isWithin)
     throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
@@ -61,7 +65,7 @@ function refuseWithin(target: string, dataDir: string): void {
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
   const startedAt = new Date().toISOString();
   const slot = `tapegate_backup_${randomUUID().replaceAll('-', '')}`;
-  // a temporary slot: the server drops it with the connection, even if this process is killed
+  // create a temporary slot, which the server drops when the connection ends, even if this process is killed
   await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
   await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
   const listed = await listCluster(dataDir);

@@ -9,8 +9,8 @@ import { copyFile, createDirectories, syncDirectories } from './cluster-files.js
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * Configuration files that a restore writes anew. The backed-up files can name programs and libraries that a server
- * runs, such as `archive_command`, `shared_preload_libraries` or an include. Tapegate sets all other options on the
+ * Configuration files that a restore replaces. The files in the backup can name programs and libraries that a server
+ * runs, such as `archive_command`, `shared_preload_libraries` or an include. Tapegate passes all other options on the
  * server's command line.
  */
 const SETTINGS = {
@@ -22,15 +22,15 @@ default_text_search_config = 'pg_catalog.english'
 };
 
 /**
- * Files that make a server fetch WAL or follow links to other directories. Tapegate's backups never contain these
- * files.
+ * Files that a restore deletes, because they make a server fetch WAL or follow links to other directories. Tapegate's
+ * backups never contain these files.
  */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
  * @param backup the backup's directory
- * @param dataDir the directory of the new cluster, which must not exist; a failure leaves partial files there
- * @throws Error that names the first file that differs from the manifest, with both values
+ * @param dataDir the directory of the new cluster, which must not exist; a failed restore leaves partial files in it
+ * @throws Error with the path of the first file that differs from the manifest, and both sizes or checksums
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);

@@ -39,7 +39,7 @@ export interface Server {
 
 /**
  * Creates the cluster if it is missing, and lets the user of this process connect.
- * @returns `hasNewUser` if a running server must reload pg_ident.conf
+ * @returns the server; `hasNewUser` is true if a running server must reload pg_ident.conf
  * @throws Error if `dataDir` is something other than a cluster, or if another user may have created it
  */
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
@@ -55,8 +55,8 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Makes a directory level by level, because `fs.mkdirSync` with `recursive` never returns if the kernel refuses a
- * level, as in /proc.
+ * Creates the missing parent directories one at a time. `fs.mkdirSync` with `recursive` never returns if the kernel
+ * refuses to create a directory, as in /proc.
  */
 export function createDirectory(dir: string): void {
   if (fs.existsSync(dir)) return;
@@ -90,7 +90,7 @@ async function initialise(server: Server): Promise<void> {
     admitUser(partial, user);
     fs.renameSync(partial, dataDir);
   } catch (error) {
-    // otherwise another process has created the cluster
+    // ignore the error if another process has created the cluster
     if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) throw error;
   } finally {
     removePartials(dataDir);
@@ -102,10 +102,10 @@ function removePartials(dataDir: string): void {
   const names = fs.readdirSync(directory).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
   const partials = names.map((name) => path.join(directory, name));
   try {
-    // `rm` does not follow a link that the server's user creates meanwhile
+    // call `rm`, which does not follow a link that the server's user creates during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // another process still writes to a partial cluster, and removes it when it finds the complete one
+    // ignored, because another process still writes a partial cluster, and later removes that partial cluster
   }
 }
 
@@ -129,7 +129,7 @@ export async function runProgram(
     await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: directory });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
-    if (typeof code !== 'number' && !signal) throw error; // the program did not start
+    if (typeof code !== 'number' && !signal) throw error; // without an exit code or a signal, the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
     throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it printed no reason'}`, { cause: error });
   }
@@ -158,7 +158,7 @@ export function findReason(output: string, directory: string): string | undefine
 
 export const DATABASE_USER = 'postgres';
 
-/** Content of pg_hba.conf in a new cluster. An operator may edit the file. */
+/** Content of pg_hba.conf in a new cluster. An operator may edit pg_hba.conf later. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
@@ -195,7 +195,7 @@ const SMALL_BYTES = 256 * 1024;
 /**
  * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
  * @param from the position of the first byte
- * @returns undefined if the file does not exist
+ * @returns the text; undefined if the file does not exist
  * @throws Error for anything but a plain file
  */
 export function readSmall(file: string, from = 0): string | undefined {
@@ -211,14 +211,15 @@ export function readSmall(file: string, from = 0): string | undefined {
 
 /**
  * Opens a file without following a link or waiting for a pipe.
- * @returns undefined if the file does not exist
- * @throws Error for a link, a pipe, or a file with a second name
+ * @returns the file descriptor; undefined if the file does not exist
+ * @throws Error for a link, a pipe, or a file with a second hard link
  */
 export function openPlainFile(file: string): number | undefined {
   try {
     const fd = fs.openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd);
-    if (stats.isFile() && stats.nlink <= 1) return fd; // a file that was removed after `open` has no name
+    // the number of hard links is 0 if the file was removed after `open`
+    if (stats.isFile() && stats.nlink <= 1) return fd;
     fs.closeSync(fd);
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
@@ -287,7 +288,7 @@ export function findBinaries(user: ServerUser): string {
 }
 
 /**
- * Makes the links that the package's install script makes, for an install that ran no scripts.
+ * Creates the links that the package's install script would create, because some installations run no scripts.
  * @returns false if the package is read-only
  */
 function makeLinks(root: string): boolean {
@@ -303,7 +304,10 @@ function makeLinks(root: string): boolean {
   return true;
 }
 
-/** @throws Error if another user has created a directory with the name of the copy */
+/**
+ * @returns the directory of the copy
+ * @throws Error if another user has created a directory at the path of the copy
+ */
 function copyPackage(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
   const copy = `/var/tmp/tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`;
@@ -315,7 +319,7 @@ function copyPackage(root: string): string {
     try {
       fs.renameSync(partial, copy);
     } catch {
-      fs.rmSync(partial, { recursive: true, force: true }); // another process has made the copy
+      fs.rmSync(partial, { recursive: true, force: true }); // another process has made the copy meanwhile
     }
   }
   const stats = fs.lstatSync(copy);

@@ -110,8 +110,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * Returns a directory name for the socket. A socket's path may have at most 107 bytes. On Linux, an open descriptor of
- * the directory gives a shorter path.
+ * Returns a path of the socket's directory that is short enough, because a socket's path may have at most 107 bytes. On
+ * Linux, an open descriptor of the directory gives a shorter path.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
@@ -127,7 +127,7 @@ interface StartedServer extends Server {
 
 /**
  * Waits until the server accepts this process's connection, whether this process or another one starts the server.
- * @returns undefined if cancelled
+ * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
   server: StartedServer,
@@ -162,10 +162,11 @@ async function connectOrStart(
 /** @returns a connected client, or the message of an error that may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
-  client.on('error', () => {}); // the client emits 'end' next
+  client.on('error', () => {}); // ignored, because the client emits 'end' next
   try {
     await client.connect();
-    await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]); // waits while the last process leaves
+    // waits while another process stops the server
+    await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]);
     const found = findServer(dataDir);
     if (found?.pid !== pid || found.status !== 'ready') throw new Error('the server is stopping');
     return client;
@@ -183,7 +184,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   try {
     await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
     const { rows } = await presence.query('SELECT WHERE pg_try_advisory_lock($1)', [PRESENCE_LOCK]);
-    // the server's end releases the lock, so no other process mistakes the ending server for a live one
+    // keep the lock until the server ends, so that no other process mistakes the ending server for a live one
     if (rows.length > 0) await stopServer(server);
   } catch {
     // the server has already ended
@@ -197,8 +198,8 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failures after which a retry may succeed. Another process is starting or stopping a server, or
- * processes of a killed server are still running.
+ * Log messages of failed starts after which a retry may succeed. The cause is another process that starts or stops a
+ * server, or a remaining process of a killed server.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
@@ -207,8 +208,8 @@ const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
 
 /**
  * Starts the server and waits until it accepts connections. Also returns if another process has just started a server.
- * @param deadline as a value of `performance.now()`
- * @returns why the server ended, if another attempt may succeed
+ * @param deadline the time limit, as a value of `performance.now()`
+ * @returns why the server ended, if a retry may succeed; otherwise undefined
  * @throws Error if the server ended for a permanent reason
  */
 async function startServer(server: StartedServer, deadline: number): Promise<string | undefined> {
@@ -292,9 +293,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of an ended server if PostgreSQL would take the pid in them for a live server. After a reboot
- * the pid may belong to another process. A zombie also keeps its pid. Restores a lock file that another process has
- * written meanwhile.
+ * Removes the lock files of an ended server if PostgreSQL would take the pid in the files for a live server. After a
+ * reboot, the pid may belong to another process. A zombie process also keeps its pid. Restores a lock file that another
+ * process has written meanwhile.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -322,8 +323,8 @@ export function isRunning(pid: number): boolean {
 }
 
 /**
- * Returns whether a process is the server of this directory. Returns true in doubt, because two servers on one cluster
- * would do more harm than no server.
+ * Returns whether a process is the server of this directory. Returns true if in doubt, because two servers on one
+ * cluster would do more harm than no server.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

@@ -1,4 +1,7 @@
-/** Checks that a database exists. Only some commands create a database. The other commands report where they looked. */
+/**
+ * Checks that a database exists. Only some commands create a database. The other commands report where they searched
+ * for a database.
+ */
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -16,7 +19,7 @@ class NoDatabaseError extends Error {}
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // accept any directory, because this user may not be allowed to see its contents, and gets an error later
+  // accept any directory: if this user may not read the directory, a later step reports the error
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -24,7 +27,7 @@ export function requireCluster(dataDir: string): void {
 }
 
 /**
- * @param where.name the name shown to operators, without a password
+ * @param where.name the database's name in error messages, without a password
  * @param where.remedy the command that creates the database
  * @param mayBeEmpty accepts a database without Tapegate's tables
  * @throws NoDatabaseError if the database is missing
@@ -51,14 +54,14 @@ export async function requireDatabase(
     if (!isMissing(error)) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client?.end().catch(() => {}); // the connection may have failed
+    await client?.end().catch(() => {}); // ignored, because the connection may have failed
   }
 }
 
 export async function makeDatabase(connectionString: string): Promise<void> {
   try {
     const probe = await connect(() => new BareClient({ connectionString, ...bounds }));
-    await probe.end().catch(() => {}); // the connection may have failed
+    await probe.end().catch(() => {}); // ignored, because the connection may have failed
   } catch (error) {
     if (!isMissing(error)) throw error;
     const { database = '' } = new SocketClient({ connectionString });
@@ -70,7 +73,7 @@ export async function makeDatabase(connectionString: string): Promise<void> {
 
 /**
  * Creates a database unless it exists.
- * @param connection to another database of the same server
+ * @param connection the settings of a connection to another database of the same server
  */
 export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
   const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));

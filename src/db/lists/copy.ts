@@ -11,9 +11,10 @@ const READ_AHEAD_BYTES = 256 * 1024;
 const PATIENCE_MS = 300_000;
 
 /**
- * Runs a statement with one text column, which must not be null or contain control characters (JSON is suitable). Each
- * row ends with a line feed. The client must not pipeline. The client is unusable afterwards unless all rows were read.
- * @param patienceMs limits each wait for the database; the reader may take any time
+ * Yields the rows of a statement with one text column, each with a line feed at the end. The column must not be null or
+ * contain control characters, so JSON is suitable. `client` must not pipeline, and is unusable afterwards unless all
+ * rows were read.
+ * @param patienceMs the time limit for each wait for the database; the reader may take any time
  */
 export async function* copyRows(
   client: pg.ClientBase,
@@ -23,7 +24,7 @@ export async function* copyRows(
   // quote and delimiter are characters that JSON cannot contain, so that COPY quotes and escapes nothing
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // also if the connection ends after the reader has left
+  copy.on('error', () => {}); // ignored here, for example if the connection ends after the reader has left
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);

@@ -1,9 +1,9 @@
 /**
  * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
  * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
- * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Each reader
- * holds a snapshot, so that a few slow readers could otherwise block all long lists. Transactions that write also use
- * slots, but never lose a slot, because a wait for a lock may be long.
+ * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Otherwise a
+ * few slow readers could block all long lists. Transactions that write also use slots, but never lose a slot, because a
+ * wait for a lock may be long.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
@@ -50,7 +50,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot, in the order of arrival. Readers of other callers may overtake a caller that is at its limit.
+   * Waits for a slot, in the order of arrival. Readers of other callers may overtake a reader whose caller already has
+   * the maximum number of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @param wanted aborts when no client waits for the work any more
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
@@ -154,13 +155,13 @@ export interface LeastPace {
 
 /**
  * Measures how fast a reader reads, as a credit in milliseconds. Time spent waiting for the reader reduces the credit.
- * Bytes that the reader takes restore the credit, up to one window. So a reader without credit was too slow for about a
- * window.
+ * Bytes that the reader takes restore the credit, up to `windowMs`. So a reader without credit was too slow for about
+ * `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** When the reader got the current page; undefined while the reader waits for a page. */
+  /** Time at which the reader got the current page; undefined while the reader waits for a page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {

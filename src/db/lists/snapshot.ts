@@ -1,7 +1,8 @@
 /**
  * Reads lists from one snapshot, page by page: memory contains one page, however long the list is. A list is read at
- * its reader's pace and occupies a connection until the end, which may take hours. So long lists have a connection pool
- * of their own. A short list that is found quickly is read completely before the reader gets the first row.
+ * the client's pace, and occupies a connection until the end, which may take hours. So long lists have a connection
+ * pool of their own. If the database returns a short list quickly, the list is read completely before the client gets
+ * the first row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
@@ -14,9 +15,12 @@ import type { LongRead } from './long-reads.js';
 /** Number of rows in a page. A list with at most this many rows counts as short and is read at once. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
-/** Time limit for a short list. A list that takes longer counts as long, and leaves the main pool. */
+/**
+ * Time limit for a query that reads a short list in the main pool. If the query takes longer, the list counts as long,
+ * and is read in the pool of long lists.
+ */
 const SHORT_MS = 1000;
-/** Time limit for a scan. Two cores scan some hundred thousand paths in this time. */
+/** Time limit for a query that scans a whole table. In 200 ms, two cores scan some hundred thousand paths. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
@@ -50,8 +54,8 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
         await query(sql`CLOSE list`);
       },
       copy: async function* copy(statement: Sql) {
-        await query(UNBOUNDED); // no time limit, because the COPY takes as long as its reader
-        isLost = true; // until the COPY is complete, only closing the connection ends it
+        await query(UNBOUNDED); // remove the time limit, because the COPY lasts as long as the reader takes
+        isLost = true; // close the connection if the reader leaves, because an incomplete COPY cannot end otherwise
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
       },
@@ -119,7 +123,10 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
   return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
-/** Returns all rows of a short list that is found quickly; undefined for any other list. */
+/**
+ * Returns all rows of a list that has at most `PAGE` rows and that a query returns within a second; otherwise
+ * undefined.
+ */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
   return rows && rows.length <= PAGE ? rows : undefined;
@@ -152,8 +159,8 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 
 /**
  * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
- * pool for a second. A statement that takes longer is run again in the pool of long lists.
- * @param reader aborts when no client waits for the answer any more; this cancels the statement
+ * pool for at most a second. A statement that takes longer is run again in the pool of long lists.
+ * @param reader aborts when no client waits for the answer any more, which cancels the statement
  * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
@@ -175,7 +182,9 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise continue it. */
+/**
+ * Cancels the statement when the reader leaves, because PostgreSQL would otherwise continue the statement to its end.
+ */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],
@@ -193,7 +202,7 @@ async function cancelWith<Row extends object>(
     return await query<Row>(statement);
   } finally {
     reader?.removeEventListener('abort', cancel);
-    await cancelled; // a late cancellation would hit the next user of the connection
+    await cancelled; // wait, because a late cancellation would cancel another query on this connection
   }
 }
 

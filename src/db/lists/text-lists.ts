@@ -1,6 +1,6 @@
 /**
- * Reads lists whose text the database makes, from one snapshot. No row becomes an object of this process, and memory
- * contains two pages, however long the list is. One statement returns a short list and its count.
+ * Reads lists from one snapshot, as JSON text that the database makes. No row becomes an object of this process, and
+ * memory contains two pages, however long the list is. One statement returns a short list and its count.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -10,29 +10,32 @@ import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnaps
 interface TextList {
   /** SQL of the form `table f WHERE condition`. */
   rows: Sql;
-  /** Columns of `f` that `item` and `order` use. */
+  /** Columns of the table `f` that the expressions `item` and `order` use. */
   columns: Sql;
   /** Expression for the JSON of a row; the JSON must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**
-   * Faster variant without access checks. This variant returns the same rows if `isFree` says that the caller may see
-   * all rows, and no rows otherwise.
+   * Faster variant of `rows` without access checks. This variant returns the same rows if `isFree` says that the caller
+   * may see all rows, and no rows otherwise.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if few rows match. */
   isScan?: boolean;
-  /** Whether one plan suits all values. */
+  /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
-  /** For slow searches: the search finds integer keys, and the rows are read by these keys when they are sent. */
+  /**
+   * Second query of a slow search. The search finds only integer keys, and this query reads the rows with these keys
+   * when the rows are sent.
+   */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** Texts of rows in UTF-8, separated by commas. A buffer may end in the middle of a text. */
+/** The JSON of rows in UTF-8, separated by commas. A buffer may end in the middle of a row. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Passes the count of a list and its texts to `consume`, which reads at its own pace.
+ * Passes the number of rows of a list, and their JSON, to `consume`, which reads at its own pace.
  * @throws UnavailableError if the limiter of lists has no free slot for the caller
  */
 export async function readTextList<T>(
@@ -57,11 +60,14 @@ export async function readTextList<T>(
   }
 }
 
-/** Maximum number of keys that are kept in memory, at ten bytes each. */
+/** Maximum number of keys of a slow search that this process keeps in memory, at ten bytes each. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
-/** @returns the count, and the list to read: by its keys, unless there are too many keys to keep */
+/**
+ * @returns the number of rows, and the list to read. The list reads its rows by their keys, unless there are more keys
+ * than `KEPT`.
+ */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
   if (again) {
@@ -79,7 +85,7 @@ async function findLong(list: TextList, query: Snapshot['query']): Promise<{ cou
 
 interface Short {
   count: bigint;
-  /** Null if the list has no rows, or more rows than a page. */
+  /** The JSON of all rows; null if the list has no rows, or more rows than a page. */
   text: string | null;
 }
 
@@ -105,7 +111,7 @@ function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** Sorts the rows before making the texts, because a row's text is longer than the row's columns. */
+/** Sorts the rows before converting them to JSON, because the JSON of a row is longer than the row's columns. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }
