@@ -8,7 +8,10 @@ import type { Context } from '../context.js';
 import { allow } from '../policy.js';
 import { isDirectory } from '../requests/create.js';
 
-/** A recorded copy. If the file is not RESTORED, the copy must be removed. */
+/**
+ * A copy of a file on a restore disk, as recorded in the database. If the file's stage is not RESTORED, an engine
+ * removes the copy.
+ */
 export interface RecordedCopy {
   fileId: bigint;
   path: string;
@@ -30,7 +33,7 @@ export interface RecordedCopy {
   version: string;
 }
 
-/** Selects the files `f` whose rows have not changed since their copies were read. */
+/** Selects the files `f` whose rows have not changed since `copies` was read from the database. */
 export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
@@ -41,12 +44,12 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error in the table `verification` if another file with the same bytes is at the copy's path. Queries search for this
- * text, so the text must not change.
+ * Error in the table `verification` if the copy's path contains another file with the same bytes as the file on tape.
+ * Queries search for this text, so the text must not change.
  */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
-/** Columns of a RecordedCopy, from the file `f` and its restore disk `k`. */
+/** SQL columns of a RecordedCopy, from the tables `tape_file f` and `restore_disk k`. */
 export const copyColumns = sql`f.id AS "fileId", ${diskPath} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
@@ -58,7 +61,10 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   );
 }
 
-/** Reads a page of copies by file id. @param page.isWorking whether to exclude copies on failing disks */
+/**
+ * Reads a page of the copies of RESTORED files, in the order of the file ids.
+ * @param page.isWorking whether to exclude copies on failing disks
+ */
 export async function readCopies(
   ctx: Context,
   page: { after: bigint; limit: number; isWorking?: boolean },
@@ -86,8 +92,8 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Reason why no copy can be read. ELSEWHERE: the file is at its primary path, or its copy was changed. DISK_FAILS: the
- * restore disk fails, or no copy is recorded.
+ * Reason why a caller cannot read a file's copy on a restore disk. ELSEWHERE: the file is at its primary path, or its
+ * copy was changed. DISK_FAILS: the restore disk is failing, or no copy is recorded.
  */
 export type Unserved = 'UNKNOWN' | 'DIRECTORY' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
@@ -108,7 +114,8 @@ export type ServedCopy = Pick<
 >;
 
 /**
- * Finds the copy of a file that the caller may list and fetch. A path that path rules hide from the caller is UNKNOWN.
+ * Finds the copy of a file, if the caller may list and fetch the file. Returns the problem UNKNOWN for a path that the
+ * path rules hide from the caller.
  */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');
@@ -129,7 +136,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** Properties of a file, for answers without the file's bytes. */
+/** Properties of a file, for responses without the file's bytes. */
 export interface Listed {
   size: bigint;
   mtime: string | null;
@@ -137,7 +144,10 @@ export interface Listed {
   adler32: string | null;
 }
 
-/** @returns undefined if the caller may not list or may not fetch the file */
+/**
+ * Returns the properties of a file; undefined if the file does not exist, or the path rules prevent the caller from
+ * listing or fetching it.
+ */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');
   const [row] = await ctx.db.rows<Listed>(
@@ -147,7 +157,10 @@ export async function readListed(ctx: Context, path: string): Promise<Listed | u
   return row;
 }
 
-/** Returns the hosts that have recently measured a disk without a problem other than lack of space. */
+/**
+ * Returns the hosts that measured a disk within the last minute. Omits hosts that found a problem other than lack of
+ * space.
+ */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<{ host: string }>(

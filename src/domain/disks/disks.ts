@@ -1,4 +1,4 @@
-/** Restore disks: adds, changes and lists them. */
+/** Adds, changes, lists and removes restore disks. */
 import path from 'node:path';
 import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
@@ -16,8 +16,8 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /**
- * A restore disk, with the bytes of its allocation (`size`), of its copies (`used`) and of reservations by running
- * recalls.
+ * A restore disk, with three numbers of bytes: its allocation (`size`), its copies (`used`), and the reservations of
+ * running recalls (`reserved`).
  */
 export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
 
@@ -29,7 +29,7 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes the allocation of a known disk. A disk with a new allocation no longer counts as
+ * Adds a restore disk, or changes the allocation of a registered disk. A disk with a new allocation no longer counts as
  * full.
  * @throws InvalidInputError
  */
@@ -44,7 +44,10 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
   });
 }
 
-/** Changes the allocation of a known restore disk. @throws InvalidInputError, NotFoundError */
+/**
+ * Changes the allocation of a registered restore disk.
+ * @throws InvalidInputError, NotFoundError
+ */
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
   return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (auditEntry) => {
@@ -78,10 +81,10 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a new restore disk inside another restore disk, or around another restore disk. The outer disk would mistake
- * the copies of the inner disk for its own files. A registered disk is accepted.
- * @param real function that resolves symbolic links. By default only the paths are compared, because operations access
- *   no disk.
+ * Rejects a new restore disk that is inside another restore disk, or contains another restore disk. Otherwise Tapegate
+ * would mistake the copies on the inner disk for files of the outer disk. Accepts a disk that is already registered.
+ * @param real function that resolves symbolic links in a path; by default no links are resolved, because this module
+ *   must not access disks
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -115,7 +118,10 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.rows<DiskRow>(sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`);
 }
 
-/** Returns the unused bytes in the allocations of all disks in service; undefined if no disk is registered. */
+/**
+ * Returns the unused bytes in the allocations of all disks that are neither full nor suspended; undefined if no disk is
+ * registered.
+ */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const [row] = await ctx.db.rows<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
@@ -147,7 +153,7 @@ export interface FileSystemRoom {
 
 /**
  * Chooses the disk with the most room. Of disks with equal room, chooses the disk with the most unused allocation.
- * Undefined if no disk has room for `size` bytes.
+ * Returns undefined if no disk has room for `size` bytes.
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
@@ -162,7 +168,7 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Returns the room of a disk in bytes; negative if more is reserved than free. */
+/** Returns the room for new files on a disk, in bytes; negative if more bytes are reserved than free. */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -176,8 +182,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns the free bytes less all reservations. A running recall counts with its whole size, because all its bytes may
- * still be unwritten.
+ * Returns the free bytes of a file system minus all reservations. Subtracts the whole size of each running recall,
+ * because all bytes of the recall may still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -190,13 +196,13 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 
 /**
  * Measurement of a restore disk by an engine. Gateways do not measure disks, because a hanging disk would block a
- * gateway. Free bytes and problem are null without a recent measurement.
+ * gateway. `free` and `problem` are null if no engine has measured the disk recently.
  */
 export interface DiskMeasurement {
   free: bigint | null;
   /**
-   * Problem to show to users. The problem is also set for a disk that accepts no new files, although the disk may have
-   * free space.
+   * Problem with the disk, shown to users. A disk that accepts no new files has a problem, even if the disk has free
+   * space.
    */
   problem: string | null;
 }
@@ -239,8 +245,8 @@ export async function recordMeasurements(
 }
 
 /**
- * Returns, by disk id, the smallest measured number of free bytes and the problems on all hosts. For a failing disk,
- * returns only the reason why the disk is suspended.
+ * Returns, by disk id, the smallest number of free bytes that a host has measured, and the problems on all hosts. For a
+ * failing disk, returns only the reason why the disk is suspended.
  */
 export async function readMeasurements(
   ctx: Context,
@@ -293,15 +299,15 @@ export interface RemovedDisk extends DiskRow {
 const MOST_STALE = 100;
 
 /**
- * Removes a restore disk without copies. Unless the disk is failing, engines must remove stale partial files first.
- * Other files on the disk stay.
- * @throws InvalidInputError; NotFoundError; InUseError with the numbers of copies, recalls or files
+ * Deletes the record of a restore disk that contains no copies. Fails while the disk may contain stale partial files,
+ * unless the disk is failing. Removes no files from the disk.
+ * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies, running recalls or stale partial files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
-      // lock first: the second statement then sees copies that earlier lock holders recorded
+      // lock the disk in a separate statement, so that the next statement sees copies recorded by earlier lock holders
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
       const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

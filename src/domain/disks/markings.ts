@@ -21,9 +21,10 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that a disk has its marker, or will soon have the named marker. Notifies recalls that wait for room.
- * @param name name of the marker that is about to be written; null if the marker is written already
- * @returns whether this call recorded the marker. False if a marker was recorded before
+ * Records that a disk has its marker file, or that an engine is about to write the marker file. Notifies engines,
+ * because recalls may wait for room on the disk.
+ * @param name name of the marker file that is about to be written; null if the disk already has its marker file
+ * @returns false if a marker was already recorded
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -42,8 +43,8 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether a disk folds names, and the folded paths of copies that are already on the disk.
- * @param folds whether names that differ only in case or normalisation are the same file on the disk
+ * Records whether a disk folds names. If the disk folds names, also records the folded paths of the copies on the disk.
+ * @param folds whether two names that differ only in case or normalisation denote the same file on the disk
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
   const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}
@@ -58,7 +59,7 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
 
 interface DiskTraces {
   isMarked: boolean;
-  /** Name of a recorded marker that may not have been written yet. */
+  /** Name of a marker file that is recorded in the database, but may not have been written to the disk yet. */
   markedAs: string | null;
   isUsed: boolean;
   copies: RecordedCopy[];
@@ -72,7 +73,7 @@ export async function readTraces(ctx: Context, diskId: number, limit: number): P
             OR EXISTS (SELECT FROM stale_partial_file l WHERE l.disk_id = k.id) AS "isUsed"
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
-  // the disk was removed meanwhile, and must not be marked
+  // another process has removed the disk, so the caller must not write a marker
   if (!row) return { isMarked: true, markedAs: null, isUsed: false, copies: [] };
   return { ...row, copies: await sampleCopies(ctx, diskId, limit) };
 }

@@ -1,6 +1,6 @@
 /**
- * Restored copies that were removed from their disks outside Tapegate. A process that finds a copy missing records the
- * loss in the database. The file is recalled if a live request contains the file.
+ * Handles restored copies that were removed from their disks outside Tapegate. Records each missing copy in the
+ * database, and recalls its file if a live request contains the file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -15,12 +15,15 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
-/** Maximum number of copies in a check, which then takes milliseconds. A periodic job checks further copies. */
+/**
+ * Maximum number of copies in one check, so that a check takes only milliseconds. A periodic job checks the remaining
+ * copies.
+ */
 const MOST_CHECKED = 1000;
 
 /**
  * Checks the copies of files on the disks of this host, and records missing copies.
- * @param which condition on the file `f`
+ * @param which SQL condition that selects the files `f`
  * @returns the ids of the files whose copies are missing
  */
 export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigint>> {
@@ -50,8 +53,8 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 }
 
 /**
- * Moves files with missing copies to ONTAPE, and recalls the files for live requests. A file that was restored again
- * meanwhile has another row version, and stays RESTORED.
+ * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. A file that was
+ * restored again after the check has another row version, and stays RESTORED.
  * @param gone missing copies, with the row versions that were read before the check
  * @returns the ids of the moved files
  */

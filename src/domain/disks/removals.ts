@@ -1,13 +1,17 @@
 /**
- * Removes copies from the restore area after no request contains their files.
- * A file first moves to ONTAPE, with its copy still recorded (`disk_id`). Next, the copy is removed from disk. Last,
- * the record of the copy is deleted.
- * After a crash, the next process finds the record and removes the copy. The file is not recalled before the record is
- * deleted.
- * No row is locked during disk access. A claim on a copy only makes other processes choose other copies to remove.
- * A process identifies a copy on disk, then checks the copy in the database, and then removes exactly that copy. So a
- * copy that another process restores meanwhile is safe.
- * The record of a copy is deleted only if the row of its file has not changed since a process read the row.
+ * Removes copies from the restore area after the last request that contains their files has ended or released them:
+ * - The file moves to the stage ONTAPE, while its row still records the copy (`disk_id`).
+ * - An engine removes the copy from the disk.
+ * - The record of the copy is deleted, unless the row of the file has changed since the engine read the row.
+ *
+ * If an engine crashes during these steps, another engine finds the record and removes the copy. The file is not
+ * recalled before the record is deleted.
+ *
+ * An engine locks no row while it accesses a disk. An engine claims a copy only to make other engines choose other
+ * copies.
+ *
+ * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
+ * Therefore an engine never removes a copy that another process has restored meanwhile.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -46,15 +50,15 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /**
- * The request `r` has released the file `f` (request file `o`), and no live request contains the file. Checking the
- * release first avoids most lookups.
+ * Condition: the request `r` has released the file `f` (request file `o`) or has ended, and no live request contains
+ * the file. The release is checked first, because this check avoids most lookups of live requests.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
 /**
- * Searches the next `limit` released files of a request for RESTORED files that no request contains.
- * @returns the copies of the RESTORED files, except on failing disks; `last`: the last ordinal, undefined if no
- *   released files follow
+ * Reads the next `limit` released files of a request, and finds the RESTORED files that no live request contains.
+ * @returns `copies`: the copies of these RESTORED files, except on failing disks; `last`: the ordinal of the last file
+ *   read, undefined if no released files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -78,19 +82,22 @@ export async function readUnheld(
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
-/** Number of request files that one transaction marks. The request cannot be revived during the transaction. */
+/**
+ * Maximum number of request files that one transaction marks as ended. The transaction locks the request, so no caller
+ * can revive the request before the transaction ends.
+ */
 const MARKED = 10_000;
 
 /**
- * Records that all released files of a request have left the restore area, unless a released file is still there. First
- * marks the files of an ended request, so that lookups of a file's live requests skip the ended request. If the request
- * ends after the marking, records nothing.
- * @returns whether the record was written
+ * Records that all released files of a request have left the restore area, unless a released file is still there. If
+ * the request has ended, first marks its request files as ended, so that lookups of live requests skip them. If the
+ * request ends after this step, records nothing.
+ * @returns whether this call recorded that the files have left
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
-    // lock first: the second statement then sees releases by earlier lock holders
+    // lock the request in a separate statement, so that the next statement sees releases by earlier lock holders
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
@@ -104,8 +111,8 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 }
 
 /**
- * Marks the files of an ended request in steps, by ordinal. If a call is killed, the next call completes the marking,
- * because `is_released` is written later.
+ * Marks the request files of an ended request as ended, in several transactions. If the process is killed, a later call
+ * completes the marking, because `is_released` is still false.
  */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const rows = await ctx.db.rows<{ last: number | null }>(
@@ -125,16 +132,16 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
   }
 }
 
-/** No live request, and no request with unprocessed releases, contains the file `f`. */
+/** Condition: the file `f` is in no live request, and in no request whose releases are still being processed. */
 export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
- * Moves RESTORED files that no request contains to ONTAPE. If the copy of a file was changed, the copy stays, the file
- * becomes UNVERIFIED, and the disk's used bytes no longer include the copy.
- * @returns the ids of the moved files. Files that were changed or requested meanwhile are not moved
+ * Moves RESTORED files that no live request contains to the stage ONTAPE. If the copy of a file was changed, moves the
+ * file to UNVERIFIED instead. A changed copy stays on disk, and no longer counts as used bytes of the disk.
+ * @returns the ids of the moved files; a file stays if its row has changed, or a live request now contains the file
  */
 export async function releaseCopies(
   ctx: Context,
@@ -142,7 +149,7 @@ export async function releaseCopies(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
-    // lock first: the second statement then sees request files of earlier lock holders
+    // lock the files in a separate statement, so that the next statement sees request files of earlier lock holders
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,
@@ -163,8 +170,8 @@ async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Records that files on disk differ from tape, so that reading the tape does not confirm the files. The caller has
- * locked the files.
+ * Records why files are UNVERIFIED, so that files do not become ONDISK when their tape copies are read. The caller must
+ * have locked the files.
  */
 export async function keepUnverified(
   ctx: Context,
@@ -185,9 +192,9 @@ export async function keepUnverified(
 const CLAIM_SECONDS = 10;
 
 /**
- * Claims the next copies to remove.
- * @returns the claimed copies; `seen`: the number of copies examined, including copies claimed by other processes;
- *   `last`: the id of the last file examined
+ * Claims the next copies to remove from disk.
+ * @returns `copies`: the claimed copies; `seen`: the number of copies examined, including copies claimed by other
+ *   processes; `last`: the file id of the last copy examined
  */
 export async function claimLeaving(
   ctx: Context,
@@ -226,12 +233,12 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 }
 
 /**
- * Deletes the records of removed copies, if the rows of their files have not changed, and releases all claims. Calling
- * it twice is safe.
- * @param copies `gone`: removed copies. `changed`: copies that were changed after their release, and stay on disk. The
- *   file of a changed copy becomes UNVERIFIED, unless the copy belongs to another version. `claimed`: copies whose
- *   claims end.
- * @returns the ids of files whose records were deleted and that have nothing on disk
+ * Deletes the records of removed copies, if the rows of their files have not changed, and releases the claims.
+ * Repeating a call is safe.
+ * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. The
+ *   file of a changed copy becomes UNVERIFIED, unless the copy is of another version of the file. `claimed`: copies
+ *   whose claims the call releases.
+ * @returns the ids of the files whose copies were removed from disk and from the database
  */
 export async function deleteRemovedCopies(
   ctx: Context,
@@ -240,7 +247,7 @@ export async function deleteRemovedCopies(
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'deleteRemovedCopies', async (tx) => {
-    // leave files that another transaction has locked, perhaps during a long import, to a later run
+    // skip files that another transaction has locked, such as a long import; a later run handles these files
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
@@ -260,8 +267,8 @@ export async function deleteRemovedCopies(
 }
 
 /**
- * Moves files with a changed copy to UNVERIFIED, unless the copy belongs to another version. The caller has locked the
- * files, whose copies are still recorded.
+ * Moves files with a changed copy to the stage UNVERIFIED, unless the copy is of another version of the file. The
+ * caller must have locked the files. The copies must still be recorded.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -275,8 +282,8 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
 }
 
 /**
- * Deletes the records of copies, and subtracts their bytes from the used bytes of their disks. The caller has locked
- * the files, which are no longer RESTORED.
+ * Deletes the records of copies, and subtracts their bytes from the used bytes of their disks. The caller must have
+ * locked the files, and moved the files from the stage RESTORED.
  */
 export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -298,8 +305,8 @@ export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): 
 }
 
 /**
- * Returns RESTORING files without a running recall to ONTAPE, and recalls the files for waiting requests.
- * @returns the number of returned files
+ * Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls the files for waiting requests.
+ * @returns the number of files moved
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
@@ -314,7 +321,8 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // the files' requests are locked already
+    // all requests that contain these files are locked already
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved));
     return moved.length;
   });
 }
@@ -326,11 +334,13 @@ export interface ChangedCopy {
   mountpoint: string;
 }
 
-/** A changed copy, or another file at the copy's path with the same bytes as on tape. */
+/**
+ * A copy that was changed outside Tapegate, or another file at the copy's path with the same bytes as the file on tape.
+ */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another file is at the copy's path. The bytes of that file were the same as on tape when the file had the
-   * recorded times.
+   * Whether the file at the copy's path was not written by Tapegate. Such a file had the same bytes as the file on tape
+   * when its times were `mtimeNs` and `ctimeNs`.
    */
   isForeign: boolean;
 }
@@ -338,8 +348,8 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
 /**
- * Reads a page of changed copies by file id. If a changed copy is gone, its file is no longer on disk
- * (restore-area/copies/changed.ts).
+ * Reads a page of copies that were changed outside Tapegate, in the order of the file ids. An engine then checks
+ * whether each changed copy still exists (restore-area/copies/changed.ts).
  */
 export async function readChanged(
   ctx: Context,
@@ -359,10 +369,10 @@ export async function readChanged(
 }
 
 /**
- * Stores the results of checking changed copies. Calling it twice is safe.
- * @param looked ids of files. `existing`: another file with the same bytes is at the path, and satisfies waiting
- *   requests. `changed`: the copy is left alone, and the file is recalled to another path. `gone`: the copy is gone,
- *   and the file is recalled.
+ * Records the results of a check of changed copies. Repeating a call is safe.
+ * @param looked ids of the checked files. `existing`: a file with the same bytes as on tape is at the copy's path, and
+ *   satisfies waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path.
+ *   `gone`: the copy no longer exists, and the file is recalled.
  * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
@@ -390,7 +400,7 @@ export async function settleChanged(
       to: 'ONTAPE',
     });
     await deleteVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // all requests with these files are locked already
+    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain these files are locked already
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;
@@ -402,7 +412,7 @@ export interface KeptCopy extends ChangedCopy {
 }
 
 /**
- * Reads changed copies that were left alone when their files were restored to other paths. Omits copies on failing
+ * Reads changed copies that stayed on disk when their files were restored to other paths. Omits copies on failing
  * disks.
  */
 export async function readKeptCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<KeptCopy[]> {
@@ -412,13 +422,13 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
   );
 }
 
-/** Makes the paths of removed copies available again. */
+/** Deletes the records of changed copies that no longer exist, so that files can be restored to their paths again. */
 export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns the given paths at which the disk contains a changed copy that was left alone. */
+/** Returns those of the given paths at which the disk contains a changed copy that must stay. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

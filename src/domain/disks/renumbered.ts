@@ -1,6 +1,6 @@
 /**
- * Copies whose inodes have changed because their whole disk was copied, or because its file system renumbers inodes at
- * each mount.
+ * Handles copies whose inodes have changed, because the whole disk was copied, or because the file system renumbers
+ * inodes at each mount.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -13,11 +13,11 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 export interface KnownMarker {
   diskId: number;
   mountpoint: string;
-  /** Identity of the disk's marker when the disk's copies were last identified; null if never recorded. */
+  /** Identity of the disk's marker file when all copies on the disk were last recognised; null if never recorded. */
   markerId: string | null;
 }
 
-/** Returns the recorded markers of disks that are marked and not failing. */
+/** Returns the recorded identities of the marker files of all disks that have a marker file and are not failing. */
 export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
   return await ctx.db.rows<KnownMarker>(
     sql`SELECT k.id AS "diskId", k.mountpoint, k.marker_id AS "markerId" FROM restore_disk k
@@ -26,8 +26,9 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a disk's marker after all copies on the disk are identified, and ends the comparison of the
- * disk. A disk with a new marker may be another file system, so engines probe the disk again.
+ * Records the identity of a disk's marker file, and ends the comparison of the disk. The caller must have recognised
+ * all copies on the disk. A disk with a new marker file may be another file system, so engines test again whether the
+ * disk folds names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -37,10 +38,13 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
   );
 }
 
-/** Seconds without progress after which another engine continues a comparison. */
+/** Seconds without progress after which another engine may continue a comparison of copies. */
 const SILENT_SECONDS = 600;
 
-/** Comparison of a disk's copies by the engine `owner`. `markerId` is the present identity of the disk's marker. */
+/**
+ * Comparison of the copies on a disk with their recorded checksums, by the engine `owner`. `markerId` is the present
+ * identity of the disk's marker file.
+ */
 export interface Comparison {
   diskId: number;
   markerId: string;
@@ -48,8 +52,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues a comparison. If two hosts see different inodes on the same disk, the comparisons by the two
- * hosts run one after the other.
+ * Begins or continues the comparison of a disk. If two hosts see different inodes on the same disk, the two hosts
+ * compare the disk one after the other.
  * @returns the id of the last compared file; undefined if another engine compares the disk
  */
 export async function claimComparison(
@@ -68,7 +72,7 @@ export async function claimComparison(
   return claimed?.after;
 }
 
-/** @returns whether the engine still owns the comparison */
+/** Records the progress of a comparison. @returns whether the engine `owner` still owns the comparison */
 export async function recordCompared(
   ctx: Context,
   { diskId, markerId, owner }: Comparison,
@@ -86,7 +90,7 @@ export interface ComparisonProgress {
   total: number;
 }
 
-/** Reads the progress of comparisons by disk id. Omits disks without a comparison. */
+/** Returns the progress of comparisons, by disk id. Omits disks without a comparison. */
 export async function readComparisons(
   ctx: Context,
   diskIds: readonly number[],
@@ -110,8 +114,8 @@ export async function readCopiesOn(
 export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
 /**
- * Records the new inodes of copies whose bytes were compared.
- * @returns the number of recorded copies. Copies whose rows have changed since the read are not recorded
+ * Records the new inodes of copies whose bytes were compared. Skips copies whose file rows have changed meanwhile.
+ * @returns the number of copies whose inodes were recorded
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {
   if (copies.length === 0) return 0;

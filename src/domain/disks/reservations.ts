@@ -1,11 +1,12 @@
 /**
  * Reserves room for recalls on restore disks.
- * A recall starts only if the allocation and the free space of a disk have room for the file besides all reservations.
- * All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed.
- * Disks are measured before the transaction, with nothing locked, because a disk may hang. All reservations at the time
- * of the measurement and later are subtracted, because their bytes may have been written since.
- * A recall without room gets the reason as its error once. Engines do not examine a recall without room again until a
- * process that frees room notifies the engines.
+ * A recall starts only if a disk has room for the file, both in its allocation and in its free space. Reservations
+ * reduce both. All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes
+ * or is freed. Engines measure disks before the transaction, without locks, because a disk may hang. From the measured
+ * free space, engines subtract all reservations that existed during the measurement or were made later. The bytes of
+ * these reservations may have been written since the measurement.
+ * If a recall has no room, the reason is recorded once, as the error of the recall. Engines then skip the recall until
+ * a process that frees room notifies the engines.
  */
 
 import { locking } from '../../db/locks.js';
@@ -50,13 +51,13 @@ type SeenDisks = ReadonlyMap<
 >;
 
 interface Candidate extends DiskRow {
-  /** Room of the file system. All disks on one file system share this object. */
+  /** Free and reserved bytes of the disk's file system. All disks on one file system share this object. */
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
-  /** Whether the problem may pass without an operator, and is not lack of room. */
+  /** Whether the disk has a problem other than lack of room, which may end without an action by an operator. */
   isAway: boolean;
-  /** Whether the disk is missing on this host and another host sees the disk. */
+  /** Whether the disk is missing on this host, but another host has recently measured the disk. */
   isElsewhere: boolean;
   isSuspended: boolean;
 }
@@ -97,10 +98,10 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Reserves room for each recall. If no disk has room, the recall stays in the queue with an error that describes the
- * limits of each disk.
+ * Reserves room on a disk for each recall. If no disk has room, the recall stays in the queue with an error that
+ * describes the limits of each disk.
  * @param seen measurements by `measureDisks`, made before the transaction began
- * @returns the recalls that got a disk, in the given order
+ * @returns the recalls that now have a reservation, each with its disk, in the order of `waiting`
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,
@@ -127,22 +128,22 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // a recall that fits only a disk of another host is left to that host
+  // leave a recall that fits only on a disk of another host to the engines on that host
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk that was resumed during the wait for its lock still looked suspended, so engines must check again
+    // a disk may have been resumed while this transaction waited for its lock, so engines must check again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
 }
 
-/** A restore disk. `isRetried`: the engine suspended the disk until the disk works again. */
+/** A restore disk. `isRetried`: an engine suspended the disk, and resumes the disk when the disk works again. */
 type FoundDisk = MeasuredDisk & {
   /**
-   * Sum of all reservations ever made, in bytes. The growth of the sum since a measurement is what was reserved after
-   * the measurement.
+   * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
+   * that were reserved after the measurement.
    */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -186,8 +187,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the bytes by which measured free space may be too large: all reservations at the measurement and later,
- * including ended reservations.
+ * Returns the number of bytes to subtract from the measured free space, because they may have been written after the
+ * measurement. Includes all reservations at the measurement and later, even if they have ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -197,8 +198,8 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records why recalls have no room, once for each recall. The error class is TRANSIENT if an absent disk would have
- * room, otherwise SPACE.
+ * Records why recalls have no room, once for each recall. The error class is TRANSIENT if a temporarily unavailable
+ * disk would have room, otherwise SPACE.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
@@ -212,12 +213,13 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** Maximum number of recalls that one run wakes. The next run wakes the next recalls. */
+/** Maximum number of recalls that one call of `wakeForRoom` makes startable. The next call handles the next recalls. */
 const WOKEN_RECALLS = 5000;
 
 /**
- * Wakes the oldest recalls that wait for room, as many as there is room for, and clears their errors. Safe at any time.
- * @returns the number of woken recalls
+ * Makes the oldest recalls that wait for room startable, as many as fit on the disks, and clears their errors. A call
+ * is safe at any time, because the call reserves no room.
+ * @returns the number of recalls made startable
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
@@ -287,8 +289,8 @@ export async function freeReserved(
 }
 
 /**
- * Returns the recalls that each fit on some disk, and the free bytes on all disks. Reserves nothing. For a recall that
- * fits on no disk, records the reason, as `reserve` does.
+ * Returns the recalls that each fit on at least one disk, and the total room on all disks in bytes. Reserves no room.
+ * For a recall that fits on no disk, records the reason, as `reserve` does.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

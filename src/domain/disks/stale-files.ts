@@ -1,6 +1,6 @@
 /**
- * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job removes exactly
- * the file with the recorded inode, or nothing.
+ * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job examines a stale
+ * file on disk before it removes the file. The job never removes a different file that has replaced the stale file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -20,14 +20,17 @@ export interface StaleFile {
   /** Inode of the copy; null if the recall had not begun to publish its copy. */
   ino: bigint | null;
   mtimeNs: bigint | null;
-  /** Always unknown. If the checksum is known, the bytes are compared instead. */
+  /**
+   * Always null, because the ctime is not recorded. If the checksum is known, the bytes are compared instead of the
+   * ctime.
+   */
   ctimeNs: null;
   copyChecksum: string | null;
 }
 
 /**
- * Records stale partial files. The caller must not have moved the files from RESTORING yet. @param which condition on
- * the recall `c` and its drive `d`
+ * Records stale partial files. The caller must not have moved the files from the stage RESTORING yet.
+ * @param which condition on the recall `c` and its drive `d`
  */
 export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
@@ -49,7 +52,7 @@ export async function readStaleFilesOn(ctx: Context, place: { fileId: bigint; di
   );
 }
 
-/** Reads a page of stale partial files whose files are not being restored. Omits failing disks. */
+/** Reads a page of stale partial files. Omits files that are being restored, and files on failing disks. */
 export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}
@@ -57,12 +60,15 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
   );
 }
 
-/** The file `f` is not being restored. A copy that is being restored may have the inode of a removed copy. */
+/**
+ * Condition: the file `f` is not being restored. The new copy of a file that is being restored may have the inode of a
+ * stale file.
+ */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Returns the ids of partial files that are still stale. The caller has checked the disk, and removes the files
- * afterwards.
+ * Returns the partial files that are still stale, by their ids. The caller must examine the files on disk before this
+ * call, and remove the files after this call.
  * @returns `isNoted`: whether the file is now the recorded copy, which must stay
  */
 export async function findStillStale(
