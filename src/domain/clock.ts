@@ -1,12 +1,11 @@
 /**
  * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
  * At start, a process compares the clock with the last stored reading of its host or, if there is no such reading, of
- * another host.
- * After a jump, all processes continue with the time before the jump, and the clock is suspended (kind CLOCK). While
- * the clock is suspended, jobs that delete, expire or abandon anything wait.
- * The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes the
- * clock. Resuming deletes the readings, which makes every process accept the server's time.
- * A process may be killed at any point: the state is in two rows, each written by one statement.
+ * another host. After a jump, all processes continue from the time before the jump, and the clock is suspended (kind
+ * CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some
+ * minutes in which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock deletes
+ * the stored readings, so that every process accepts the server's time. A process may be killed at any point, because
+ * each row of the stored state is written by a single statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -21,8 +20,8 @@ export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 /** Seconds for which the clock must be plausible before destructive jobs continue. */
 const STEADY_SECONDS = 300;
 /**
- * Largest jump that is accepted after the clock has been steady again. A suspended virtual machine or a late NTP
- * correction may cause a small jump.
+ * Largest jump, in seconds, that is accepted once the clock has been steady for some minutes. A suspended virtual
+ * machine or a late NTP correction may cause a small jump.
  */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
@@ -33,8 +32,8 @@ interface Reading extends HostTime {
   at: string;
   ahead: number;
   /**
-   * The host's clock in seconds since 1970, extrapolated from the host's first reading. Null if that first reading
-   * followed a jump.
+   * The host's clock in seconds since 1970, extrapolated from the first reading of this boot. Null if the first reading
+   * was taken after a jump.
    */
   hostSeconds: number | null;
   madeAt: string;
@@ -184,7 +183,7 @@ export class ClockWatch {
    * @returns whether the suspension has ended
    */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
-    if (suspendedUntil === null) return false; // an operator suspended the clock, and must resume it
+    if (suspendedUntil === null) return false; // an operator suspended the clock, so an operator must resume it
     if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
     const { rowCount } = await this.ctx.db.pool.query(
@@ -222,8 +221,8 @@ export class ClockWatch {
  * Judges the server's time at the start of a process whose host has stored no reading since its boot.
  * @param known `last`: time of the last stored reading; `ahead`: seconds of a known jump; `host`: time of this host's
  *   clock. Times are in seconds since 1970.
- * @returns the time to continue from; undefined to use the server's time; `unknown` to trust the server's time only
- *   after it has been steady
+ * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if nothing
+ *   shows yet which time is right
  */
 export function expectedAfterStart(
   server: number,

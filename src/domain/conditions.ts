@@ -19,13 +19,15 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
  */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
-/** Path of the copy of the file `f` below its mount point. Renaming the file does not move the copy. */
+/**
+ * Path of the copy of the file `f`, relative to the mount point of the disk. Renaming the file does not move the copy.
+ */
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
- * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths; the
- * only cost is another path for a copy.
+ * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. Then
+ * one of two copies gets another path, which does no harm.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;

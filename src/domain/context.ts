@@ -12,12 +12,15 @@ import type { Refusals } from './audit/audit.js';
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 interface StagingTerms {
-  /** Returns the price of staging files; absent if staging is free. Amounts are millionths of the currency. */
+  /**
+   * Returns the price of staging files. Absent if the library stages files for free. Amounts are millionths of the
+   * currency.
+   */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];
   };
-  /** Time from the request until the file is readable. */
+  /** Shortest and longest time, in seconds, between a stage request and a readable file. */
   waitSeconds?: { least: number; most: number };
   prefixes?: readonly string[];
 }
@@ -55,7 +58,7 @@ export interface Context {
   caller: Caller;
   /** Rate-limit key of the caller; undefined for Tapegate itself. */
   share?: string | undefined;
-  /** Aborts when the caller disconnects or its login ends; undefined for Tapegate itself. */
+  /** Signal that aborts when the caller disconnects or the caller's login ends; undefined for Tapegate itself. */
   reader?: AbortSignal | undefined;
   /** Keeps the caller's slots until the returned function is called, even if the caller disconnects. */
   keep?: (() => () => void) | undefined;

@@ -1,8 +1,8 @@
 /**
  * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
  * were written. Queries ignore implausible leases at once (`isRunning`). Retry times are indexed, so they must be
- * rewritten with the present time. Retry times are rewritten when an engine starts, when the database's clock is
- * plausible again, and by `doctor`.
+ * replaced by the present time. They are replaced when an engine starts, when the database's clock is plausible again,
+ * and by `doctor`.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -12,7 +12,7 @@ import type { RepairableKind } from './doctor/findings.js';
 
 interface Times {
   kind: string;
-  /** Table with the alias `t`. */
+  /** Table that contains the times, with the alias `t`. */
   table: Sql;
   /** Numeric key of a row. */
   key: Sql;
@@ -26,8 +26,8 @@ interface Times {
 }
 
 /**
- * Limits above every retry delay. The longest delay is an hour, or a day for webhooks and for files that a library
- * keeps.
+ * Longest plausible intervals until a retry. The longest real delay is an hour, or a day for webhooks and for files
+ * that a library keeps.
  */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 
@@ -135,7 +135,7 @@ export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   },
 }));
 
-/** Sets leases and retry times that are too far in the future to now. Calling it twice is safe. */
+/** Replaces leases and retry times that are too far in the future by the present time. Calling it twice is safe. */
 export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;

@@ -60,7 +60,7 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
-/** Checks that a value is a name of an enum. @throws InvalidInputError */
+/** Checks that a value is one of the names in an enum. @throws InvalidInputError */
 export function checkOneOf(field: string, value: string, values: object): void {
   if (Object.hasOwn(values, value)) return;
   throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);
@@ -80,8 +80,8 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path. Disks must store the parts of a path unchanged, so that the path stays below a mount point.
- * A part has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
+ * Checks an absolute path. Rejects parts such as `..`, so that the path of a copy stays below the mount point. A part
+ * has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -94,7 +94,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns the problem of an invalid path, as the predicate of an error message; undefined if the path is valid. */
+/** Returns what is wrong with a path, such as `is longer than 2048 bytes`; undefined if the path is valid. */
 export function findPathProblem(value: string): string | undefined {
   if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;

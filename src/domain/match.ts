@@ -1,7 +1,7 @@
 /**
- * Searches paths for plain, case-sensitive substrings: `match` and `pattern` have no wildcards.
- * Two indexes serve searches: one of trigrams, and one of the words between delimiters in a path. Words are better for
- * digits and dates, whose few trigrams occur in most paths.
+ * Searches paths for plain, case-sensitive substrings: `match` and `pattern` have no wildcards. Two indexes serve
+ * searches: one of trigrams, and one of the words between delimiters in a path. The index of words is faster for digits
+ * and dates, whose few trigrams occur in most paths.
  */
 import { type Sql, sql } from '../db/sql.js';
 
@@ -55,13 +55,13 @@ interface Word {
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /**
- * Maximum number of words in a search. Searching all 12 words of a dated path took four times as long as the date's
- * three.
+ * Maximum number of words in a search. For a path with a date, searching all 12 words took four times as long as
+ * searching the three words of the date.
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a searched prefix: alone, or beside whole words. PostgreSQL reads every word with the prefix, so a
- * short prefix costs more than it saves.
+ * Minimum length of a word prefix in a search, if the search has no whole words (`alone`) or has some (`beside`).
+ * PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
@@ -78,8 +78,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Letters have rare trigrams, which also cover the first word of a pattern,
- * although that word may be cut. So a search by words is better only for digits.
+ * Returns whether to search by words. The trigrams of letters are rare, and can also find the first word of a pattern,
+ * which may be only the end of a word. So searching by words is faster only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
@@ -109,8 +109,8 @@ function longestRun(text: string): number {
 }
 
 /**
- * Returns whether a pattern contains a trigram. PostgreSQL pads words with two blanks before and one after. A wrong
- * guess of the locale only slows a search.
+ * Returns whether a pattern contains a trigram. PostgreSQL adds two blanks before each word and one blank after it. If
+ * the database's locale has other letters than assumed here, searches are slower but correct.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

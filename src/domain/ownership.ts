@@ -18,7 +18,7 @@ import { allow } from './policy.js';
 /** Identifies the present boot of this host. */
 export const boot = readBoot();
 
-/** Location of a database. Null fields are unknown. */
+/** Location of a database. A field is null if its value is unknown. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
@@ -30,20 +30,23 @@ export interface DatabaseLocation {
   /** Data directory of an embedded database. */
   directory: string | null;
   inode: string | null;
-  /** Boot of the host, and device number of the directory. */
+  /** Id of the host's boot, and device number of the data directory. */
   boot: string | null;
 }
 
 export interface SiteIdentity {
   identity: string;
   place: DatabaseLocation | null;
-  /** Whether an engine writes stamps, or ended without releasing its directories. */
+  /** Whether an engine writes stamps now, or ended without a clean shutdown. */
   isStamping: boolean;
   /** Reason why no engine may work until a takeover; otherwise null. */
   fenced: string | null;
   /** Reason why no engine works at present; otherwise null. */
   problem: string | null;
-  /** Directories that belong to another Tapegate, as engines found. A library directory counts only on its own host. */
+  /**
+   * Directories that belong to another Tapegate, as detected by the engines. A library directory counts only on its own
+   * host.
+   */
   foreign: { path: string; problem: string; isDisk: boolean }[];
   /** Present start time of the server, as in `DatabaseLocation.started`. */
   started: string;
@@ -170,7 +173,10 @@ export function fenceRestored(asOf: string): Sql {
       is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}`}`;
 }
 
-/** Begins a takeover. No engine works until `endTakeover`. @param isNew whether the database gets a new identity */
+/**
+ * Begins a takeover. No engine works until `endTakeover` is called. @param isNew whether the database gets a new
+ * identity
+ */
 export async function beginTakeover(ctx: Context, isNew: boolean): Promise<string> {
   return await transaction(ctx.db.pool, 'beginTakeover', async (tx) => {
     const [row] = await tx.query<{ identity: string }>(
@@ -187,7 +193,7 @@ export async function endTakeover(ctx: Context, place: DatabaseLocation, taken: 
     await tx.query(
       sql`UPDATE site_identity SET fenced = NULL, problem = NULL, place = ${JSON.stringify(place)}::jsonb, is_stamping = false`,
     );
-    await tx.query(sql`DELETE FROM foreign_directory`); // engines find foreign directories again
+    await tx.query(sql`DELETE FROM foreign_directory`); // engines will detect foreign directories again and record them
     const action = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
     await tx.query(auditRow(ctx.now(), ctx.caller, action));
   });

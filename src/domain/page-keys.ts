@@ -10,7 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
-/** A page between two keys. If `inverted`, the page begins at the end of the list, last row first. */
+/** The part of a list between two keys. If `inverted`, the page begins at the end of the list, last row first. */
 export interface KeyPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -18,7 +18,7 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** Writes the limit as a literal: with a parameter, the planner would expect a tenth of the list. */
+/** Writes the limit as a literal, because PostgreSQL plans a limit in a parameter as a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /**
@@ -53,8 +53,8 @@ function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): S
 }
 
 /**
- * Reads the rows of a page by key, in the order of `load`. If a row was deleted meanwhile, reads the page again,
- * because a short page would look like the last page.
+ * Reads the ids of a page by key, and returns their rows as loaded by `load`. If a row was deleted meanwhile, reads the
+ * page again, because a short page would look like the last page.
  */
 async function readPageRows<Id, Row>(
   ctx: Context,
@@ -70,7 +70,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list.less rows to subtract from the count */
+/** @param list.less FROM clause of rows whose number is subtracted from the count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -128,7 +128,7 @@ export interface RowCount {
   isEstimated: boolean;
 }
 
-/** Largest number of files that is counted exactly, which takes milliseconds. */
+/** Largest number of files that is counted exactly. Counting so few files takes milliseconds. */
 const COUNTED = 10_000;
 
 /** Number of rows in a sample. PostgreSQL reads a sample in a tenth of a second. */
@@ -179,8 +179,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk selects the same rows if the caller may see every row, otherwise no rows. If the caller may see
- *   every row, PostgreSQL finds a page at once. Undefined if the list has a filter
+ * @param list.walk a faster query, tried first: returns the same rows if the caller may see every row, and otherwise no
+ *   rows. Undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -212,7 +212,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row of an inner list, with its key. The row is undefined if the caller may not see the row. */
+/** A row of an inner list, with its key. `row` is undefined if the caller may not see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -259,7 +259,7 @@ function parentsOf(ids: readonly number[]): Sql {
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
   // omit absent conditions, so that the planner can use the indexes
-  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // matches the index of request files by ordinal
+  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // these conditions match the index of request files by ordinal
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);

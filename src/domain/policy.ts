@@ -145,7 +145,7 @@ const READ_ONLY = 'do this: its token may only read, without the rights of an op
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // members and webhooks of an anonymous caller would remain after the site requires authentication
+  // anonymous callers may not add members or webhooks, which would remain when the site later requires authentication
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
@@ -155,7 +155,7 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** A caller, and the recorder of refused reads. `audited` records refused changes. */
+/** A caller, and the object that records refused reads. Refused changes are recorded by `audited`. */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**

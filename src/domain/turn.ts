@@ -1,7 +1,8 @@
 /**
- * Limits the connections that changes occupy. A change may wait for the catalogue lock during an import, or for locked
- * rows, and occupies a connection meanwhile. So waiting callers share a limited part of the connections fairly. Changes
- * of rows that are locked only briefly have a separate part, so that an operator can suspend something at any time.
+ * Limits the number of database connections that changes occupy. A change may wait for the catalogue lock during an
+ * import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a limited part of the
+ * connections fairly. Changes of rows that are locked only briefly have a separate part, so that an operator can
+ * suspend something at any time.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -30,7 +31,7 @@ export async function withSlot<T>(
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the process itself needs no slot
+  if (share === undefined) return await work(); // the process's own work needs no slot
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();

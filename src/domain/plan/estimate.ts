@@ -1,4 +1,4 @@
-/** Estimates a request without storing anything. */
+/** Estimates the size, the charges and the end of a request without storing anything. */
 
 import { UnknownUserError } from '../../core/errors.js';
 import { onDiskStages } from '../../core/stages.js';
@@ -49,17 +49,19 @@ export interface Estimate {
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /** The request fits the quota if `usedAfter` is at most `size`. */
+  /**
+   * `usedAfter` is the used part of the quota if the request is created. The request fits if this is at most `size`.
+   */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
   /** Whether the allocations of the restore disks in service have room; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** Charges of the libraries. Libraries without prices are omitted. */
+  /** What each library would charge for staging the files. Libraries without prices are omitted. */
   prices: LibraryPrice[];
-  /** Sum of the charges; undefined if no library has prices, or the currencies differ. */
+  /** Sum of the charges in `prices`; undefined if no library has prices, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Reason why a staging library makes the end unknown, shown to users; undefined otherwise. */
+  /** Why a staging library makes the end unknown, as a text for users; undefined if no library does. */
   endUnknown: string | undefined;
 }
 
@@ -85,8 +87,8 @@ interface FileGroup {
 }
 
 /**
- * Estimates a request. If the quota is full, the result says so.
- * @param reader aborts when the caller disconnects
+ * Estimates a request. A full quota is reported in the result, not as an error.
+ * @param reader signal that aborts when the caller disconnects
  * @throws InvalidInputError, UnknownUserError, as `createRequest` does
  */
 export async function estimateRequest(
@@ -271,8 +273,8 @@ interface PricedFiles {
 }
 
 /**
- * Returns the charges of libraries, in the order in which the libraries were added, and their sum. `price` is undefined
- * if no library has prices, or the currencies differ.
+ * Returns what each library would charge, in the order in which the libraries were added, and the sum of the charges.
+ * `price` is undefined if no library has prices, or the currencies differ.
  */
 function priceFiles(
   ctx: Context,
@@ -291,7 +293,7 @@ function priceFiles(
   };
 }
 
-/** Returns the charge of a library; an empty list if the library has no prices. */
+/** Returns a list of the library's only charge; an empty list if the library has no prices. */
 function priceOne(
   ctx: Context,
   library: Library,

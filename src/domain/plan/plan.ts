@@ -43,7 +43,7 @@ export interface PlanVolume {
   volume: string;
   library: string;
   medium: string;
-  /** Position of the volume in the plan, from 1; null if no drive can mount it. */
+  /** Position of the volume in the plan, from 1; null if no drive can mount the volume. */
   place: number | null;
   files: number;
   bytes: bigint;
@@ -69,7 +69,7 @@ export interface Plan {
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** The plan contains retries within this number of seconds. No pause between two retries is longer than this. */
+/** The plan contains retries that are due within this number of seconds. No pause between two retries is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
 
 /** Returns the plan without users that the caller may not see. */
@@ -152,8 +152,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Returns volumes whose files all wait for room on a restore disk, by id, with that reason. A volume without room for
- * its files has no planned start.
+ * Returns the volumes whose files all wait for room on a restore disk, as a map from volume id to a text that says so.
+ * These volumes have no planned start.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -237,7 +237,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed, so that the end of its files is unknown. */
+  /** Whether the last call to the library failed, so that nobody knows when its files will be staged. */
   isAway: boolean;
 }
 
@@ -288,7 +288,9 @@ async function readStagedLibraries(
   );
 }
 
-/** Returns staging times in seconds. If no times are measured, returns the times in the library's settings. */
+/**
+ * Returns measured staging times of a library in seconds, or the times in the library's settings if none were measured.
+ */
 function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
   if (measured.length > 0) return [...measured].sort((a, b) => a - b);
   const { waitSeconds } = ctx.stagingTermsOf(library);

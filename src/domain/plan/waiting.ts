@@ -57,11 +57,11 @@ export interface Waiting {
   place: number | null;
   parts: WaitingPart[];
   /**
-   * Undefined if the end is unknown: a part is suspended, no disk has room, no engine runs, or an engine must check a
-   * copy.
+   * Estimated end of the request. Undefined if the end is unknown, because a part is suspended, no disk has room, no
+   * engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
-  /** Reason why a staging library makes the end unknown, shown to users; undefined otherwise. */
+  /** Why a staging library makes the end unknown, as a text for users; undefined if no library does. */
   endUnknown: string | undefined;
 }
 
@@ -73,7 +73,9 @@ interface PartRow extends Omit<WaitingPart, 'place' | 'explanation'> {
   askedAt: string | null;
 }
 
-/** Reasons whose end cannot be estimated: only an operator's action or an engine's check ends them. */
+/**
+ * Reasons for which no end can be estimated, because only an operator's action or an engine's check ends the waiting.
+ */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -217,8 +219,9 @@ interface EndPart {
 }
 
 /**
- * Estimates the end of waiting files, given in parts.
- * @returns the range of the end; undefined if no drive will read a part, or a library's staging time is unknown
+ * Estimates when the last waiting file will be on disk. `parts` groups the waiting files.
+ * @returns the earliest, planned and latest end; undefined if no drive will read a part, or a library's staging time is
+ *   unknown
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
@@ -262,15 +265,15 @@ function toPartAhead(plan: Plan, part: EndPart): PartAhead {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Undefined if the end is unknown, as in `Waiting`. */
+  /** Estimated end of the request. Undefined if the end is unknown, as in `Waiting`. */
   end: EndRange | undefined;
 }
 
 const POLL_MS = 10_000;
 
 /**
- * Yields the estimated range of a request's end, and a new range when the planned end leaves the last range. Stops when
- * the request has finished.
+ * Yields the range in which a request is estimated to end, and a new range whenever the planned end leaves the last
+ * range. Stops when the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {

@@ -1,11 +1,13 @@
 /**
- * Charges quotas and counts their unknown paths.
+ * Charges quotas, and counts their unknown paths: paths in requests that the catalogue does not contain.
  *
- * One statement checks and charges, so concurrent requests never exceed a quota. A request may fill a quota exactly.
+ * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
+ * exactly.
  *
  * The count of unknown paths is a column of the quota, and the quota's row stays locked from the update to the commit.
  * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
- * request that ends or releases files. src/domain/requests/joins.ts subtracts unknown paths whose files join.
+ * request that ends or releases files. src/domain/requests/joins.ts subtracts unknown paths when their files enter the
+ * catalogue and join the requests.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -22,7 +24,7 @@ export interface QuotaRow {
   email: string;
 }
 
-/** Returns the quota of a user. @param more additional boolean columns, by name @throws UnknownUserError */
+/** Returns the quota of a user. @param more additional boolean columns to read, by name @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -72,7 +74,8 @@ export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: big
 }
 
 /**
- * Checks that bytes fit a quota. Call it before a long list is stored, so that the list need not be rolled back.
+ * Checks that a quota has room for a number of bytes. The check precedes storing a long list, which would be slow to
+ * roll back.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
@@ -137,7 +140,7 @@ export async function countUnknownPaths(tx: Transaction, requestId: number): Pro
 
 /**
  * Adds unknown paths to the quota's count, and locks the quota.
- * @returns the new count of unknown paths, which the caller checks before the commit
+ * @returns the new count of unknown paths, which the caller must check before the commit
  * @throws UnknownUserError if another transaction has removed the quota
  */
 export async function addUnknownPaths(
@@ -154,8 +157,8 @@ export async function addUnknownPaths(
 }
 
 /**
- * Checks that a count that has grown is within its limit. @param of.total the count, including `of.added` @throws
- * LimitReachedError
+ * Checks that a count to which something was added is within its limit. @param of.total the count, including `of.added`
+ * @throws LimitReachedError
  */
 export function checkLimit(
   { config }: Context,
@@ -170,8 +173,8 @@ export function checkLimit(
 }
 
 /**
- * Checks the number of open patterns, including a new or revived request. Call `addUnknownPaths` first, which locks the
- * quota and makes the number exact.
+ * Checks the user's number of live requests with a pattern, including a new or revived request. The caller must call
+ * `addUnknownPaths` before, because that call locks the quota and so makes the number exact.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

@@ -127,7 +127,7 @@ export interface RemovedQuota {
   user: string;
   /** Number of tokens that were revoked or restricted. */
   tokens: number;
-  /** Users of the quotas in which the user was a member or a manager. */
+  /** Owners of the quotas that the removed user could use as a member or manager. */
   memberOf: string[];
   /**
    * Directories with rules that name the user. The rules of a removed user remain, and will apply to the next user of
@@ -147,7 +147,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
-      // size 0 stops requests in older versions, which do not know removed quotas
+      // set the size to 0, so that older versions, which ignore `removed_at`, reject requests
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
       const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
         sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
@@ -171,7 +171,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 /**
  * Removes the members of a removed quota and the user's memberships, because the next user of that name may be another
  * person.
- * @returns the users of the other quotas that lost the user as a member
+ * @returns the owners of the other quotas from which the user was removed as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const removed = await tx.query<{ id: number; user: string }>(

@@ -29,8 +29,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas that request the files. The time is split among files by their bytes, and then
- * evenly among the quotas that request a file.
+ * Charges drive time to the quotas whose requests contain the files. The time is split among files by their bytes, and
+ * then evenly among the quotas whose requests contain a file.
  */
 export async function chargeDriveTime(
   ctx: Context,

@@ -2,8 +2,9 @@
  * Drives and their leases. At most one engine has the lease of a drive. Leases expire by the database's clock. The
  * epoch of a drive grows with each claim. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may not know the last claims. An epoch is the time of the
- * claim, so no epoch is used twice. If the clock is behind, the engine's id still identifies the holder of the lease.
+ * After a failover or a restore from a backup, the database may not know the last claims. Therefore the time of the
+ * claim is used as the epoch, so that no epoch is used twice. If the clock is behind, the engine's id still identifies
+ * the holder of the lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -23,7 +24,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Consecutive failures of the drive before the claim. */
+  /** Number of consecutive failures to use the drive before the claim. */
   failures: number;
 }
 
@@ -47,7 +48,7 @@ export interface DriveRange {
   /** Id of the library. */
   id: number;
   name: string;
-  /** Number of drives, numbered from 1. */
+  /** Number of drives. The drives are numbered from 1. */
   drives: number;
 }
 
@@ -62,10 +63,11 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Claims a drive that no live engine has. Concurrent engines claim different drives.
+ * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
  * @param claim.of drives that may be claimed; default: any drive whose lease has expired, and any free drive with
- * running recalls
- * @param claim.except drives that the engine already has; after a long pause the engine renews their leases instead
+ *   running recalls
+ * @param claim.except drives that the engine has leased already. After a long pause, the engine renews their leases
+ *   instead of claiming the drives again
  */
 export async function claimDrive(
   ctx: Context,
@@ -116,7 +118,10 @@ export async function renewLease(
   return rows[0]?.answer ?? 'lost';
 }
 
-/** Releases a drive. If recalls are running, the lease only expires, so that the next holder recovers the recalls. */
+/**
+ * Releases a drive. If its recalls still run, sets the lease to expired instead of removing it, so that the next engine
+ * recovers the recalls.
+ */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
@@ -151,7 +156,7 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
 
 /** A process of an engine, with drives of one library. */
 export interface EngineProcess {
-  /** Id of the process in claims of drives. */
+  /** Id that the process writes to the drives that it claims. */
   id: string;
   engineId: string;
   host: string;
@@ -163,11 +168,11 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Seconds for which a process is kept that has no drive and no longer asks for one. */
+/** Seconds after which the row of a process is deleted if the process has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
 /**
- * Records a process and the number of seconds for which the process asks for another drive. 0 means that the process
+ * Records a process, and for how many seconds the process asks for another drive. Zero seconds mean that the process
  * has enough drives.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
@@ -183,7 +188,9 @@ export async function deleteEngineProcess(ctx: Context, id: string): Promise<voi
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
 
-/** Deletes processes that were killed. A process that was only paused records itself again before it claims a drive. */
+/**
+ * Deletes the rows of killed processes. If a process was only paused, it records itself again before it claims a drive.
+ */
 export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
@@ -194,8 +201,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the data by which engines share the drives of a library. If no other engine asks for a drive, returns no
- * drives.
+ * Returns a library's drives and the engines that ask for drives, so that the engines can share the drives. If no other
+ * engine asks for a drive, returns no drives.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

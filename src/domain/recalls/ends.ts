@@ -1,5 +1,6 @@
 /**
- * Ends recalls. An engine that has lost the drive's lease changes nothing, because no recall has the engine's epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end any recall of the drive, because every running
+ * recall then has a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -39,7 +40,8 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a running recall. If `isUnseen`, the recall may have left files on the disk, for which a job looks later.
+ * Result of a running recall. If `isUnseen` is true, the recall may have left files on the disk, and a job later looks
+ * for these files.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
@@ -57,8 +59,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall whose file an import has changed. The file is read again, and `copy`, which has the old version,
- * is removed. If `isTurned`, the file is read from its second copy on tape.
+ * Result of a recall whose file was changed by an import during the recall. The file is read again, and `copy`, which
+ * has the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -90,7 +92,7 @@ export async function finishRecalls(
       tx,
       reported.map(({ fileId }) => fileId),
     );
-    // read once: another engine may claim the drive between two statements
+    // read the running recalls only once, because another engine may claim the drive between two statements
     const held = await findRunUnder(tx, lease, reported);
     const outcomes = reported.filter(({ fileId }) => held.has(fileId));
     await dateLateRequests(ctx, tx, [...held]);
@@ -111,7 +113,7 @@ export async function finishRecalls(
 
 /**
  * Returns the files whose recalls run under the lease's epoch, if the lease's engine has the drive. The epoch may
- * belong to an earlier holder of the drive. The caller has locked the recalls.
+ * belong to an earlier holder of the drive. The caller must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -145,7 +147,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // if only the position has changed, a complete copy counts, but an error at the old position does not
+    // if only the position has changed, a complete copy is accepted, but an error at the old position is ignored
     if (change.isSame && (kind === 'restored' || kind === 'existing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -165,8 +167,8 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Moves files to the stages of their results. Copies of files that no request contains, and copies of other versions,
- * are removed at once.
+ * Changes the stage of each file according to the result of the file's recall. Copies of files that no request
+ * contains, and copies of outdated versions, are removed at once.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
@@ -225,7 +227,7 @@ async function acceptUnrecorded(
 }
 
 /**
- * Moves files to another stage and records their copies. A copy is recorded even if its file is not in the expected
+ * Changes the stage of files and records their copies. A copy is recorded even if its file is not in the expected
  * stage.
  */
 async function recordCopies(
@@ -313,15 +315,15 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Asks the database, because a local clock is wrong after a pause of
- * the host.
+ * Returns whether the engine still has the lease. Asks the database, because the host's own clock may be wrong after a
+ * pause of the host.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rows.length === 1;
 }
 
-/** A complete copy at its temporary path. */
+/** A complete copy that still has its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
@@ -351,7 +353,7 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** Whether the disk is failing and must not be accessed. */
+  /** Whether the disk fails, so that Tapegate must not access it. */
   isFailing: boolean;
   epoch: bigint;
 }

@@ -1,4 +1,4 @@
-/** Reads the queue of recalls for the planner: by volume and user, and the files of one volume. */
+/** Reads the queue of recalls for the planner, either grouped by volume and user, or file by file for one volume. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -109,7 +109,7 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  // an import may just have moved the file: the start of the file's recall detects the move
+  // if an import has just moved the file to another volume, `startRecalls` detects the move
   const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
     .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))
@@ -142,8 +142,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns where files begin on a volume. In a join with the queue, PostgreSQL would compare every pair of rows if it
- * underestimated the queue.
+ * Returns where files begin on a volume. Does not join the queue, because PostgreSQL would compare every pair of rows
+ * if it underestimated the queue.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -175,7 +175,10 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
   return `${requestId}/${fileId}`;
 }
 
-/** Returns the tries of request files, by `keyOf`. Request files without a recall are absent. */
+/**
+ * Returns the attempts and the last error of each request file's recall, by the key that `keyOf` returns. Request files
+ * without a recall are absent.
+ */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
@@ -231,8 +234,8 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must fail before its files switch to their other copies. A failure may pass, but a switch
- * is permanent, and reading the other copy may cost money.
+ * Seconds for which a volume must fail before its files switch to their other copies. Files are not switched earlier,
+ * because the volume may recover, a switch is permanent, and reading the other copy may cost money.
  */
 const PATIENCE_SECONDS = 300;
 

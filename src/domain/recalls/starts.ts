@@ -34,7 +34,10 @@ export interface RunningRecall extends FileAttributes {
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
-  /** Number of tries before the volume was resumed, the request was retried, or the file switched to its other copy. */
+  /**
+   * Number of tries that no longer count, because the volume was resumed, the request was retried, or the file switched
+   * to its other copy.
+   */
   earlierTries: number;
   diskId: number;
   mountpoint: string;
@@ -42,8 +45,8 @@ export interface RunningRecall extends FileAttributes {
 
 /**
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
- * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes.
- * Files without room on a restore disk are skipped too, and get that reason.
+ * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes. If
+ * no restore disk has room for a file, skips the file and records this reason.
  * @param what.stagedAt id of a staging library: starts files that the library has staged, on any volume
  * @returns the started recalls, in the order of `fileIds`
  */
@@ -55,7 +58,7 @@ export async function startRecalls(
   const seen = await measureDisks(ctx, measure); // measure the disks before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // do not lock started requests: their other recalls may end at the same time
+    // do not lock requests that have started, because other transactions may end recalls of these requests now
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -163,8 +166,8 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
 }
 
 /**
- * Locks the recalls that still wait. The caller has locked the files. @returns the waiting recalls, in the order of
- * `fileIds`
+ * Locks the recalls that still wait. The caller must have locked the files. @returns the waiting recalls, in the order
+ * of `fileIds`
  */
 async function lockWaiting(
   ctx: Context,
@@ -249,9 +252,9 @@ interface Wanted {
 
 /**
  * Chooses other paths for files whose own paths are taken. A path is taken by a renamed file's copy, by a changed copy,
- * or by an equal name on a disk that folds names. No path in the catalogue begins like the chosen paths
- * (`findPathProblem` in input.ts). The caller has locked the files.
- * @returns the chosen paths below the mount point, by file id
+ * or by an equal name on a disk that folds names. The chosen paths begin with a reserved name, which no path in the
+ * catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
+ * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
   const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
@@ -263,7 +266,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
-  const kept = await findLastKept(tx, ids); // a copy that was kept after a change may already be in the directory named by the file's id alone
+  const kept = await findLastKept(tx, ids); // the directory `<file id>` may already contain a changed copy that Tapegate kept
   const directoryOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
   const places = others.map((file) => `${RENAMED}/${directoryOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
@@ -272,7 +275,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Returns, for each file, the id of its last changed copy that Tapegate left on disk. */
+/** Returns, for each file, the id of the last changed copy that Tapegate kept on disk (table kept_copy). */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
     sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,
@@ -280,7 +283,9 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
   return new Map(rows.map(({ fileId, last }) => [fileId, [last]]));
 }
 
-/** Returns files whose path conflicts with another copy at the path, at a parent directory, or below the path. */
+/**
+ * Returns files whose path is also the path of another file's copy, or contains such a path, or is contained in one.
+ */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
     [logicalPath, ...directoriesAround(logicalPath)].map((name) => ({ fileId, name })),
@@ -297,7 +302,7 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 
 /**
  * Returns files whose folded path equals the folded path of another file, on disks that fold names. Records the folded
- * paths of the files, so that later starts find the paths. The caller has locked the disks.
+ * paths of the files, so that later recalls can compare their paths with these. The caller must have locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -53,7 +53,7 @@ export interface CreateRequestInput extends LimitsInput {
  * Creates a request and charges the known files. Files that enter the catalogue later join while limits and the quota
  * allow.
  * @returns the id of the request
- * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; then nothing is stored
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const { id } = await createAudited(ctx, input, undefined);
@@ -65,7 +65,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
  * Creates a request for a part of a stage request. A file that cannot be staged is recorded with its problem, and never
  * joins later.
  * @returns the id of the request; undefined if no file can be staged, so that no request is created
- * @throws InvalidInputError, UnknownUserError, LimitReachedError; then nothing is stored
+ * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
 export async function createForStageRequest(
   ctx: Context,

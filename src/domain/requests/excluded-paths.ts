@@ -35,8 +35,8 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
- * Updates `excluded_size` of requests whose patterns match more files than `limits.importJoins` allows. The caller has
- * locked the requests.
+ * Updates `excluded_size` of requests whose patterns match more files than `limits.importJoins` allows. The caller must
+ * have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
@@ -47,7 +47,7 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 
 /**
  * Limits the excluded files in `joining` to the number of paths that each quota may still record. Keeps the first files
- * in the order of requests and paths. Updates `excluded_size`. The caller has locked the requests.
+ * in the order of requests and paths. Updates `excluded_size`. The caller must have locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(

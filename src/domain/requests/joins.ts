@@ -96,8 +96,8 @@ export async function findJoining(
 }
 
 /**
- * Adds files of `joining` to their requests, as far as there is room. With `isSettled`, also queues recalls and updates
- * counts. The caller has locked the requests and quotas.
+ * Adds files of `joining` to their requests, as far as there is room. If `isSettled` is true, also queues recalls and
+ * updates counts. The caller must have locked the requests and quotas.
  * @returns whether any file has joined
  */
 export async function storeJoining(
@@ -227,8 +227,8 @@ export async function joinUnresolvedOf(
 }
 
 /**
- * Adds files of a request's unresolved paths, and files that match its pattern. The caller then queues recalls and
- * updates counts (`settleRequests`).
+ * Adds files of a request's unresolved paths, and files that match its pattern. The caller must then call
+ * `settleRequests` to queue recalls and update counts.
  */
 export async function joinRequest(
   ctx: Context,
@@ -324,7 +324,7 @@ async function joinRecorded(ctx: Context): Promise<void> {
 
 /**
  * Updates excluded paths whose files were withdrawn. Deletes the path of a withdrawn file from a request with a
- * pattern, and marks the path UNKNOWN in a request of listed paths. The caller updates the counts of unknown paths.
+ * pattern, and marks the path UNKNOWN in a request of listed paths. The caller must update the counts of unknown paths.
  * @param which a condition on the locked requests `r`
  * @returns the number of paths that have become unknown, by quota
  */
@@ -341,8 +341,8 @@ export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<
 
 /**
  * Updates excluded paths of a revived request whose files were withdrawn, renamed or purged after the request ended.
- * Deletes or marks the paths as `resetWithdrawnPaths` does. The caller has locked the request, and counts its unknown
- * paths.
+ * Deletes or marks the paths as `resetWithdrawnPaths` does. The caller must have locked the request, and must count its
+ * unknown paths afterwards.
  */
 export async function resetMissingPaths(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
@@ -355,7 +355,7 @@ export async function resetMissingPaths(tx: Transaction, requestId: number): Pro
 
 /**
  * Renames excluded paths of the files in the temporary table `leaving`, unless path rules exclude the new path from the
- * request. The caller has locked the requests and their quotas.
+ * request. The caller must have locked the requests and their quotas.
  */
 export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcluded = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
@@ -388,7 +388,7 @@ async function excludeByRules(tx: Transaction, requestIds: readonly number[]): P
 
 /**
  * Deletes the new paths of renamed files from the unresolved paths of requests that contain or have released the file.
- * The caller has locked the requests and their quotas.
+ * The caller must have locked the requests and their quotas.
  */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

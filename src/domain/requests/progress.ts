@@ -46,8 +46,8 @@ export function hasBegun(which = sql`true`): Sql {
 }
 
 /**
- * Recounts live requests and updates their states and times in one statement. The caller has locked the requests, and
- * has set how PostgreSQL plans the statement (db/planning.ts).
+ * Recounts live requests and updates their states and times in one statement. The caller must have locked the requests,
+ * and must have set how PostgreSQL plans the statement (db/planning.ts).
  * @param options.queuesMail whether to queue due emails
  */
 export async function recountAndAdvance(

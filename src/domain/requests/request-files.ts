@@ -20,7 +20,7 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 /**
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy
  * gets no recall until an engine has checked the copy (disks/removals.ts). Updates counts and states, and queues
- * emails. The caller has locked the requests, which are live. Calling it twice is safe.
+ * emails. The caller must have locked the requests, which must be live. Calling it twice is safe.
  * @param options.queuesMail false if no email can be due
  * @param options.isNew true if no file can have been withdrawn
  */
@@ -128,7 +128,10 @@ const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waiting(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
-/** Resets request files on disk to WAITING. The caller has locked the requests, and then calls `settleRequests`. */
+/**
+ * Resets request files on disk to WAITING. The caller must have locked the requests, and must call `settleRequests`
+ * afterwards.
+ */
 export async function waitAgain(
   tx: Transaction,
   requestIds: readonly number[],
@@ -199,7 +202,7 @@ export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonl
 }
 
 /**
- * Records the results of recalls in live requests. The caller has locked the files and requests
+ * Records the results of recalls in live requests. The caller must have locked the files and requests
  * (`lockRequestsAndFiles`). A failed request file becomes ON_DISK if another request's recall restores the file.
  */
 export async function markRequestFiles(

@@ -81,8 +81,8 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 /**
  * Updates a request in one transaction.
  * @param how.joins whether files may join; then the transaction takes the catalogue lock, which precedes all other
- * locks
- * @returns false if the update needs the catalogue lock and `joins` is false; then nothing changes
+ *   locks
+ * @returns false, and changes nothing, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
   ctx: Context,

@@ -37,7 +37,8 @@ interface CreateStageRequestInput {
  * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, the requests
  * that were already created stay until their retention ends.
  * @returns the id of the stage request
- * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; then the stage request is removed
+ * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
+ *   removed
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));

@@ -1,7 +1,7 @@
 /**
  * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. The
  * result of a call is written only for files that still have the batch id of the call. So a late answer changes nothing
- * if another engine has the library's lease by then.
+ * if another engine has leased the library meanwhile.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -29,8 +29,8 @@ export interface StagingRow {
 }
 
 /**
- * Batch ids of intended files that have not been requested yet. The library still keeps the files with the id
- * `KEPT_BEFORE` from an earlier request.
+ * Batch ids of files in state INTENDED before their first stage request. `KEPT_BEFORE` marks files that the library
+ * still keeps on disk after an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
@@ -41,11 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives due files a new batch id, before they are requested from the library. Files with the fewest attempts are first.
- * Batches shrink with each attempt, so that a bad file does not block other files.
+ * Gives a new batch id to the files that are due to be requested from the library. Files with the fewest attempts are
+ * first. Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Files that no recall needs any more are included if they may already be requested, because their release needs the id
- * in the library's answer.
+ * Includes files that no recall needs any more if the library may already have a request for them. Releasing such a
+ * file needs the request id in the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -121,12 +121,12 @@ export async function recordWaiting(
   );
 }
 
-/** Number of staging times that are kept for estimates, and number of staging times taken from one answer. */
+/** Number of staging times that are kept for estimates (`kept`), and of those taken from a single answer (`ofOne`). */
 const WAITS = { kept: 100, ofOne: 10 };
 
 /**
- * Records that files are staged, and the time until which the library keeps the files, if known. Notifies the engines
- * that read files.
+ * Records that files are staged and, if known, the time until which the library keeps the files on its disk. Notifies
+ * the engines that read files.
  */
 export async function recordStaged(
   ctx: Context,
@@ -190,7 +190,7 @@ export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<
   );
 }
 
-/** Releases files whose read failed. The next try requests the files again. */
+/** Releases staged files that could not be read. The next try of a recall requests its file again. */
 export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -198,7 +198,7 @@ export async function releaseStaged(ctx: Context, libraryId: number, fileIds: re
   );
 }
 
-/** Releases a staged file that was missing when read, so that the file is requested again. */
+/** Releases a staged file that was missing when an engine read it, so that the file is requested again. */
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -214,9 +214,9 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 }
 
 /**
- * Requests files again that the library removed from its disk before they were read. Deletes kept files that the
- * library has removed.
- * @param keptSince kept files without an expiry date are deleted if the library has kept them since before this time
+ * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of files
+ * in state KEPT that the library has removed.
+ * @param keptSince rows in state KEPT without an expiry date are deleted if they entered the state before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -233,12 +233,12 @@ export async function expireStaged(ctx: Context, libraryId: number, keptSince: s
 
 export interface ToRelease extends StagingRow {
   isWanted: boolean;
-  /** Whether other files of the same request to the library are pending or unread. */
+  /** Whether other files of the same stage request are not staged yet, or not read yet. */
   hasOthers: boolean;
 }
 
 /**
- * The condition that the library keeps the file without an expiry date. The library is asked again later whether it
+ * The condition that the library keeps the file without an expiry date. An engine later asks the library whether it
  * still keeps the file.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
@@ -259,8 +259,8 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Limits of the pause before a kept file without an expiry date is checked again. The pause is half of the time since
- * the release of the file.
+ * Limits of the pause before an engine asks again whether the library still keeps a file. The pause is half of the time
+ * since the file's release.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
@@ -271,9 +271,9 @@ const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 da
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * Records the results of a release. A file that was missing when read, and is still needed, is requested again after a
- * growing pause. Kept files stay in the table until the library removes them. All other files are deleted from the
- * table.
+ * Records the results of a release. A file that was missing when an engine read it, and is still needed, is requested
+ * again after a growing pause. If the library keeps a file on its disk, the file's row remains until the library
+ * removes the file. The rows of all other files are deleted.
  */
 export async function recordReleased(
   ctx: Context,
@@ -338,8 +338,8 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
 }
 
 /**
- * Ends or retries recalls of files that the library cannot stage, if the recalls wait for this library. Requests to the
- * library for failed files are released first.
+ * Ends or retries the recalls that wait for files which the library cannot stage. Also releases the stage requests of
+ * these files.
  */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;

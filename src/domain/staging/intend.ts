@@ -1,6 +1,6 @@
 /**
- * Chooses the next files to request from a staging library. Files are stored as intended before the library is called.
- * The engine that has the library's lease requests files without an answer again.
+ * Chooses the next files to request from a staging library. Before the library is called, the files are stored in state
+ * INTENDED. If the library does not answer, the engine that has leased the library requests the files again.
  */
 
 import { locking } from '../../db/locks.js';
@@ -17,8 +17,8 @@ import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**
- * Returns waiting files that are not requested from the library yet, by volume and user. A file for which two users
- * wait counts for both users.
+ * Returns the waiting files that are not yet requested from the library, grouped by volume and user. A file for which
+ * two users wait counts for both users.
  */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
@@ -28,7 +28,7 @@ export async function readUnasked(ctx: Context, libraryId: number): Promise<Queu
 export interface Unasked {
   fileId: bigint;
   size: bigint;
-  /** User of the first request for the file. */
+  /** Owner of the quota of the first request that contains the file. */
   user: string;
 }
 
@@ -52,14 +52,17 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Bytes that responding libraries will deliver, and for which no room in the restore area is reserved. */
+  /**
+   * Bytes that libraries will deliver, and for which no room in the restore area is reserved yet. Other libraries count
+   * only if they respond.
+   */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
 /**
- * The condition that the library of `s` is in service and responds. Libraries out of service keep no room in the
- * restore area.
+ * The condition that the library of `s` is in service and responds. No room in the restore area is set aside for other
+ * libraries.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -102,10 +105,10 @@ export interface Room {
 }
 
 /**
- * Stores files as intended, in the given order, as far as the library's limits and the restore area allow. A file that
- * fits on no restore disk waits, and gets this reason. Skips files that no longer wait, and files that another engine
- * has intended.
- * @returns the ids of the intended files; `isFull` if further files had no room
+ * Stores files in state INTENDED, in the given order, as far as the library's limits and the restore area allow. If a
+ * file fits on no restore disk, the file keeps waiting and this reason is recorded. Skips files that no longer wait,
+ * and files that another engine has already stored.
+ * @returns the ids of the stored files; `isFull` if there was no room for further files
  * @throws if the lease is lost
  */
 export async function intendFiles(
@@ -156,9 +159,9 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 }
 
 /**
- * Stores files as intended whose copies must be read back (catalogue/verifications.ts). The caller requests the files
- * of recalls first.
- * @returns the number of intended files
+ * Stores in state INTENDED the files whose tape copies must be verified (catalogue/verifications.ts). The caller must
+ * have requested the files of recalls before, because recalls are more urgent.
+ * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
   const now = ctx.now();
@@ -184,7 +187,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Hours after which another engine may take the same copy to read back. */
+/** Hours after which another engine may verify the same copy. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {

@@ -74,17 +74,20 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Number of files that are requested, or about to be requested. */
+  /** Number of files that are requested from the library, or will be requested at the next call. */
   asked: number;
   ready: number;
   releasing: number;
   /** Number of files that no recall needs, but that are still on the library's disk. */
   kept: number;
   bytes: bigint;
-  /** End of the library's pause after failures; null without a pause. `problem` is the last error. */
+  /**
+   * End of the pause in calls to the library after failed calls; null if there is no pause. `problem` is the error of
+   * the last call.
+   */
   restUntil: string | null;
   problem: string | null;
-  /** Kept files that the library will remove from its disk first. */
+  /** The unneeded files that the library will remove next from its disk. */
   nextKept: KeptCopy[];
 }
 
