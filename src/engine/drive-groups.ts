@@ -21,12 +21,14 @@ interface DriveGroup {
 }
 
 export class DriveGroups {
-  /** Runs the drives of all libraries except the first. */
+  /** Runs the drives of all libraries except the site's first library. */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  /** Includes the drives of changed or removed libraries until the drives finish their current work. */
+  /**
+   * All groups with running drives, including drives of changed or removed libraries that finish their current work.
+   */
   private readonly groups = new Set<DriveGroup>();
 
   constructor(
@@ -86,7 +88,7 @@ export class DriveGroups {
     for (const { failures } of this.groups) failures.endPauses();
   }
 
-  /** Settles when all drives are released. */
+  /** A promise that settles when all drives are released. */
   get ended(): Promise<unknown> {
     return Promise.all([...this.groups].map(({ ended }) => ended));
   }

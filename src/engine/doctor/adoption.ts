@@ -1,6 +1,7 @@
 /**
- * Finds files that Tapegate did not record but whose bytes equal the bytes of the expected copy. Such a file may belong
- * to a user. After a database was restored from a backup, an operator may know that Tapegate wrote the files.
+ * Finds files that Tapegate did not record but whose bytes equal the bytes of the expected copy. Adopts such a file
+ * only if the operator requests it, because the file may belong to a user. The operator may know that Tapegate wrote
+ * the files before the database was restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -36,13 +37,13 @@ export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;
   checksum: string | null;
-  /** Row version (`xmin`) of the file. */
+  /** Row version (`xmin`) of the file's row in the database. */
   version: string;
 };
 
 /**
- * Adopts the file on disk as Tapegate's copy. @returns false if the bytes differ or cannot be compared; the file then
- * stays unchanged
+ * Adopts the file on disk as Tapegate's copy.
+ * @returns false if the bytes differ or cannot be compared, so that the file is not adopted
  */
 export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
   const found = await readFileIdentity(file);

@@ -1,4 +1,4 @@
-/** Compares recorded copies and links with the disk. Skips pending links, which an engine handles. */
+/** Compares recorded copies and links with the disk. Skips links that an engine still has to create or remove. */
 import type { BigIntStats } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -19,9 +19,7 @@ import { LinkKeeper } from '../../restore-area/links/keeper.js';
 import { lookAtLink } from '../../restore-area/links/link.js';
 import type { Examination } from './examination.js';
 
-/**
- * Reports copies that are missing, changed, damaged or unreadable. Copies that must be removed are left to an engine.
- */
+/** Reports copies that are missing, changed, damaged or unreadable. Skips copies that an engine still has to remove. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readCopies(ctx, page))) {
     const findings: CopyFinding[] = [];
@@ -39,7 +37,7 @@ interface CopyFinding {
   copy: RecordedCopy;
   expected: string;
   found: string;
-  /** Set if the file's checksum, size and mtime match the record, but the inode differs. */
+  /** The copy's new inode; set only if the inode differs from the record, while checksum, size and mtime match. */
   renumbered?: Renumbered;
 }
 
@@ -75,7 +73,7 @@ async function compareChecksum(
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Describes how a file differs from the recorded copy. Size and mtime may be equal. */
+/** Describes how a file differs from the recorded copy, even if size and mtime are equal. */
 async function compareStats(
   copy: RecordedCopy,
   { stats, due }: { stats: BigIntStats; due: string },
@@ -98,8 +96,8 @@ async function compareStats(
 }
 
 /**
- * Returns the stats of the regular file at a copy's path, a description of another entry, or undefined if the path is
- * free.
+ * Returns the stats of the regular file at a copy's path, a description if the path contains anything else, or
+ * undefined if the path is free.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
@@ -116,7 +114,10 @@ const SECOND = 1_000_000_000n;
 /** The earliest timestamp that ext4 and XFS support. */
 const EARLIEST = -(2n ** 31n) * SECOND;
 
-/** Formats an mtime of the database, which stores nanoseconds modulo 2^64. The result is correct from 1901 to 2486. */
+/**
+ * Formats an mtime of the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901 to
+ * 2486.
+ */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
 }
@@ -126,14 +127,14 @@ function recordedTimeOf(ns: bigint | null): string {
  * 9999, the result has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {
-  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo also works before 1970
+  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes `rest` positive also before 1970
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
 /**
- * Reports the findings whose records are unchanged. A changed record means that the copy was removed or replaced during
- * the check.
+ * Reports the findings about copies whose records are unchanged. A changed record means that the copy was removed or
+ * replaced during the check.
  */
 async function* reportCopies(
   ctx: Context,
@@ -154,9 +155,9 @@ async function* reportCopies(
 }
 
 /**
- * Recalls missing copies again. Records the new inodes of copies whose bytes are unchanged. Marks the files of changed
- * copies UNVERIFIED if no request contains the files.
- * @returns ids of repaired files; a file that changed since the check is not repaired
+ * Recalls the files of missing copies again. Records the new inodes of copies whose bytes are unchanged. Marks the
+ * files of changed copies UNVERIFIED if no request contains the files.
+ * @returns the ids of repaired files, which include no file that changed since the check
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
   const gone = findings.filter(({ kind }) => kind === 'copy-missing').map(({ copy }) => copy);
@@ -177,13 +178,16 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
   return new Set([...returned, ...adopted, ...unverified]);
 }
 
-/** Returns the copies that are still missing. A copy may have returned, or its disk may have become unavailable. */
+/**
+ * Returns the copies that are still missing. Excludes copies that exist again, and copies on disks that are
+ * unavailable.
+ */
 async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports changed copies that no longer exist. The files of these copies are only on tape. */
+/** Reports copies that were changed outside Tapegate and no longer exist, so that their files are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
@@ -257,7 +261,7 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Skips links whose state in the database changed since the check. */
+/** Returns the findings, without links whose state in the database changed since the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,

@@ -28,8 +28,8 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies: partial files, files at the path of a copy recorded elsewhere, and
- * unknown files. Then reports directories that are unreadable, or writable by untrusted users.
+ * Reports files that are not recorded copies: partial files, files whose path is in the catalogue, and files whose path
+ * is unknown. After the files, reports directories that are unreadable, or writable by untrusted users.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
@@ -62,7 +62,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* findings;
 }
 
-/** Reports partial files that belong to no running recall. Killed processes leave such files. */
+/** Reports partial files that belong to no running recall, for example files that a killed process left. */
 async function* examinePartials(
   ctx: Context,
   exam: Examination,
@@ -77,7 +77,7 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // read running recalls after the lookup, because a new recall may use the same name
+    // read running recalls after the partial file, because a new recall may use the same file name
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -120,7 +120,7 @@ async function* examineEntries(
 }
 
 /**
- * Returns whether the catalogue explains a file on this disk: a recorded or changed copy, or a copy that is being
+ * Returns whether the catalogue expects a file on this disk: a recorded copy, a changed copy, or a copy that is being
  * restored.
  */
 function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
@@ -128,8 +128,8 @@ function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
 }
 
 /**
- * Reports an unrecorded file at a copy's path. The file may belong to a user, so only a file written by a recall is
- * removed.
+ * Reports an unrecorded file at a copy's path. Removes the file only if a recall wrote it, because another file may
+ * belong to a user.
  */
 async function* examineOrphan(
   ctx: Context,
@@ -139,7 +139,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  // read the record after the file, so that the file cannot be a newer copy
+  // read the catalogue after the file, so that the file cannot be newer than the catalogue entry
   const current = stats && (await readPathRecord(ctx, fileId));
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
@@ -173,7 +173,8 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
 }
 
 /**
- * Returns whether the file still exists unchanged. An engine removes a copy from disk before it updates the catalogue.
+ * Checks whether the file still exists unchanged, because an engine removes a copy from disk before it updates the
+ * catalogue.
  */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
@@ -201,8 +202,8 @@ const FOREIGN = 'lost+found';
 
 /**
  * Walks all entries of a restore disk, in batches.
- * @param of.others mount points of all restore disks; a mount point below this disk is skipped. `group` is
- *   TAPEGATE_RESTORE_GROUP
+ * @param of.others mount points of all restore disks; a mount point below this disk is skipped
+ * @param of.group numeric id of the group that TAPEGATE_RESTORE_GROUP names
  * @param onDirectory called for each directory, except directories removed during the walk
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
@@ -235,7 +236,7 @@ async function* walkDisk(
       const problem = directory === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
       onDirectory({ directory: at, untrusted: problem && describeUntrusted(problem) });
     } catch (error) {
-      // a name that is not UTF-8 was decoded with replacement characters and cannot be opened
+      // a directory name that is not UTF-8 was decoded with replacement characters and cannot be opened
       if (codeOf(error) !== 'ENOENT' || directory.includes('\uFFFD')) onDirectory({ directory: at, error });
     }
   }

@@ -1,7 +1,7 @@
 /**
- * Compares the restore disks with the database, checks counters, and repairs differences. Safe while engines and
- * gateways run: each repair takes the usual locks, checks again, and skips work in progress. The doctor may be killed
- * at any point and run again.
+ * Compares the restore disks with the database, checks counters, and repairs differences. The doctor may run beside
+ * engines and gateways, because each repair takes the usual locks, checks its finding again, and skips running work.
+ * The doctor may be killed at any point and run again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -30,7 +30,7 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param onFinding called for each finding as soon as it is found */
+/** @param onFinding called immediately for each finding */
 export async function examine(
   ctx: Context,
   options: DoctorOptions,

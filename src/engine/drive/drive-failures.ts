@@ -1,7 +1,7 @@
 /**
- * Suspends failing drives, libraries and volumes. A drive that reports a DriveError and a library that refuses are
- * suspended until their next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files. The counts are kept in memory, for all drives of an engine.
+ * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
+ * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
+ * unreadable files. The failure counts of volumes are kept in memory, for all drives of an engine.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -21,103 +21,102 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Consecutive mount failures before a volume is suspended. An error class that allows more retries raises the limit.
+ * Number of consecutive mount failures after which a volume is suspended. The number is higher for an error class that
+ * allows more tries.
  */
 const MAX_MOUNTS = 3;
 
 /**
- * Returns the error class that sets the pause after a failed mount. Every class is retried after a pause, because a
- * library may report PERMANENT for a temporary failure.
+ * Returns the error class that sets the pause after a failed mount. Also retries PERMANENT and POLICY errors, because a
+ * library may report these classes for a temporary failure.
  */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which no recall could start. The pause doubles with each visit without a
- * recall.
+ * Pause before a drive returns to a volume from which no file could be read. The pause doubles with each visit that
+ * reads no file.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
 /** Pause before an unavailable library is tried again. The pause doubles with each try. */
 const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 
-/** Consecutive files with MEDIA errors before the volume is suspended. */
+/** Number of consecutive files with MEDIA errors after which the volume is suspended. */
 const MAX_BAD_FILES = 3;
 
 /**
- * Tries before the volume was resumed, after which a file no longer counts against the volume. Otherwise permanently
- * bad files would suspend the volume after each resume.
+ * A file that failed this many times before the volume was resumed no longer counts against the volume. Otherwise
+ * permanently bad files would suspend the volume again after each resume.
  */
 const MAX_EARLIER_TRIES = 3;
 
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** Earliest time of the next mount; undefined if the volume must be suspended. */
+  /** Earliest time of the volume's next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
   /** Reason to suspend the volume; undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 
-/** Counts the failures of volumes, by volume name, for all drives of an engine. */
+/** Failure counts and pauses of volumes, by volume name, for all drives of an engine. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
-  /** Ids of consecutive bad files, by volume. */
+  /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Time, by `performance.now()`, after which a drive may again visit a volume on which no recall could start. */
+  /** Time, by `performance.now()`, after which a drive may again visit a volume from which no file could be read. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;
 
-  /** Whether this process found the library unavailable and must still wait before the next try. */
+  /** Whether this process must still wait before it tries the unavailable library again. */
   get isLibraryPaused(): boolean {
     return (this.libraryPause?.until ?? 0) > performance.now();
   }
 
   /**
-   * Returns whether the next mount of the volume must wait. The pause also applies to requests made after the failure.
+   * Returns whether the volume must not be mounted yet, because a mount failed. The pause also applies to requests made
+   * after the failed mount.
    */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
   }
 
-  /** Returns the volumes whose next mount must wait. */
+  /** Returns the volumes that must not be mounted yet, because a mount failed. */
   pausedAt(now: string): string[] {
     return [...this.pauses.keys()].filter((volume) => this.isPaused(volume, now));
   }
 
-  /**
-   * Returns whether a drive must wait before it visits the volume again, because no recall could start at the last
-   * visit.
-   */
+  /** Returns whether a drive must wait before it visits the volume again, because the last visit read no file. */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** Records a visit to a volume. A visit that read no file starts a pause, whatever the reason. */
+  /** Records a visit to a volume. A visit that read no file starts a pause, whatever prevented the reads. */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses. Called after an operator changed something. */
+  /** Ends all pauses. Called after an operator changed the state of a drive, volume, library or disk. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.libraryPause = undefined;
   }
 
-  /** Resets the failures of a volume. Called after the volume was mounted and read. */
+  /** Resets the failure count of a volume. Called after the volume was mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
     this.libraryPause = undefined;
   }
 
-  /** Counts a failed mount, or a volume that became unreadable. */
+  /** Counts a failed mount, or a mounted volume that became unreadable. */
   failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     if (isExhausted(thrown)) {
@@ -154,16 +153,19 @@ export class VolumeFailures {
     return seconds;
   }
 
-  /** Returns the seconds until the next try: the library's own value, or twice the previous pause. */
+  /**
+   * Returns the seconds until the library is tried again: the time that the library requested, or twice the previous
+   * pause.
+   */
   private nextLibraryPause(thrown: LibraryError): number {
     if (thrown instanceof RetryLaterError) return thrown.retryAfterSeconds;
     return Math.min((this.libraryPause?.seconds ?? LIBRARY_PAUSE_SECONDS.first / 2) * 2, LIBRARY_PAUSE_SECONDS.most);
   }
 
   /**
-   * Returns a function that receives the outcomes of a batch and returns the reason to suspend the volume, if any. The
-   * function judges outcomes in read order. Otherwise a bad file would be judged before an earlier good file, which
-   * takes longer to finish.
+   * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
+   * any. The function examines outcomes in read order, because an unreadable file ends sooner than a good file read
+   * before it.
    */
   followReads(
     volume: string,
@@ -185,8 +187,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file that was unreadable at its first try since the volume was resumed. Retries do not count, because good
-   * files may be read between two retries.
+   * Counts a file that was unreadable at its first try since the volume was resumed. Does not count later tries,
+   * because other files may be read successfully between two tries.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -200,7 +202,10 @@ export class VolumeFailures {
   }
 }
 
-/** Records a failed mount, or a later failure of the volume. Postpones the volume's recalls, or suspends the volume. */
+/**
+ * Records a failed mount, or a mounted volume that became unreadable. Postpones the volume's recalls, or suspends the
+ * volume.
+ */
 export async function recordVolumeFailure(
   ctx: Context,
   lease: HeldLease,
@@ -221,8 +226,8 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 }
 
 /**
- * Suspends a library that refuses, for example because this host lacks a program that the library needs. If another
- * drive reads from the library, only this process pauses, because the other host may have the program.
+ * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
+ * another drive reads from the library, only this process pauses, because the other drive's host may have the program.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -239,7 +244,10 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Returns the result of `readOpening`. First resumes the drive and the library if their next trials are due. */
+/**
+ * Returns whether the drive may work, like `readOpening`. Before that, resumes a suspended drive or library whose next
+ * trial is due.
+ */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -252,7 +260,7 @@ export async function openNow(
   return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 
-/** Resets the drive's failures. Called after the drive has mounted and read a volume. */
+/** Resets the drive's failure count. Called after the drive has mounted and read a volume. */
 export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;
@@ -263,7 +271,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 /**
  * Records a volume as mounted in the database, and calls `use`. After an unexpected error, opens the volume's circuit
  * breaker: drives visit other volumes until the pause ends.
- * @param use returns whether any file was read, which resets the error count
+ * @param use returns whether any file was read; if so, the count of unexpected errors is reset
  * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(
@@ -285,7 +293,7 @@ export async function visitVolume(
     throw error; // the drive is released, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount succeeded too
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount has succeeded too
   await setMount(ctx, lease, null);
   return hasRead;
 }

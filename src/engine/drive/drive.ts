@@ -20,11 +20,11 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './visit.js';
 
-/** Pause before a drive is claimed again, also after an error. */
+/** Pause between the release of a drive and the next claim, also after an error. */
 const RESTART_MS = 1000;
 
 /**
- * Works with a claimed and recovered drive until another engine should have the drive.
+ * Reads with a claimed and recovered drive until another engine should have the drive.
  * @returns whether only other hosts can do the remaining work
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
@@ -34,8 +34,8 @@ export function mountVolumes(library: DriveLibrary): DriveWork {
 }
 
 /**
- * Claims a drive and works with it, repeatedly, until `stop`. Logs errors of the database and the library, and
- * continues.
+ * Claims a drive, reads with it and releases it, repeatedly, until `stop` aborts. Logs errors of the database and the
+ * library, and continues.
  */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
@@ -45,13 +45,13 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
       if (isForOtherHosts) restMs = options.unusablePauseMs;
     }, report);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // `stop` ends the pause
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // an abort of `stop` ends the pause
   }
 }
 
 /**
- * Claims and uses a drive unless other engines have priority. @returns whether this host cannot use the drive, but
- * another host may
+ * Claims and uses a drive unless other engines have priority.
+ * @returns true if this host cannot use the drive, but another host may be able to
  */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
@@ -72,7 +72,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // skips drives whose recovery failed until the next call
+  const done: number[] = []; // until the next call, skips drives whose recovery failed
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -97,7 +97,7 @@ async function useDrive(
     end = resolve;
   });
   const calls = new CallWatch(limitsOf(ctx), (hung) => {
-    lease.giveUp(); // a hung call that returns later must not change anything
+    lease.giveUp(); // a hung call that returns later must not change disks or the database
     end(hung);
   });
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
@@ -166,8 +166,8 @@ async function workDrive(
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
 /**
- * Applies a time limit to each call of a library. @param limit default time limit, for calls to which the library sets
- * no limit
+ * Applies a time limit to each call of a library.
+ * @param limit time limit of calls for which the library sets no limit
  */
 function followLibrary(
   library: DriveLibrary,
@@ -190,7 +190,7 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Times each chunk separately, so that the time that the consumer takes does not count against the tape. */
+/** Applies the time limit to each chunk, so that the time to process a chunk does not count against the tape. */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;

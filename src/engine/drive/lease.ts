@@ -1,9 +1,9 @@
 /**
- * Holds the lease of a drive and renews it while the process lives. The lease expires by time, even if the database is
- * down.
+ * Holds the lease of a drive and renews it while the process lives. The lease expires after a fixed time, even if the
+ * database is down.
  *
  * A process may stall without noticing, because its clocks may stall too. Therefore the database confirms the lease
- * before a partial file is opened and before a copy is put in place. One query confirms many files.
+ * before a partial file is opened and before a copy is put in place. One query confirms the lease for many files.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,20 +20,20 @@ export interface HeldLease extends Lease {
   signal: AbortSignal;
   /** @throws Error if the lease is lost, or may have expired while the process was stalled */
   confirm(): void;
-  /** Stops the renewal. Called before the drive is released. Calling it twice is safe. */
+  /** Stops the renewal. Called before the drive is released. May be called twice. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
   recordBytes(bytes: number): void;
   /** Whether any file was read during the current visit to a volume. */
   hasRead: boolean;
-  /** When the current visit to a volume began. */
+  /** Time at which the current visit to a volume began. */
   visitedAt: string;
 }
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** Value of `performance.now()` before the claim. */
+  /** Value of `performance.now()` before the drive was claimed. */
   claimedAt: number;
   /** Aborts all work with the drive. The renewal continues. */
   stop: AbortSignal;
@@ -41,7 +41,7 @@ interface HoldOptions {
   calls: CallWatch;
 }
 
-/** Starts to renew a new lease. The caller must call `endRenewal`. */
+/** Starts to renew a newly claimed lease. The caller must call `endRenewal` when the lease is no longer needed. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const { leaseSeconds, claimedAt, held } = options;
   const rate = new ReadRate();
@@ -67,14 +67,14 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
   };
 }
 
-/** Renewal and retry intervals, as fractions of the lease time. */
+/** Intervals between renewals, and between retries of a failed renewal, as fractions of the lease time. */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
 /** A timer that fires this late shows that the process was stalled and could not renew the lease. */
 const STALL_MS = 1000;
 
-/** Half-life of the read rate. */
+/** Time after which a measured read rate has half its weight in the average. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -104,15 +104,15 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Compared with `performance.now()`, which continues while the process is stopped. Never later than the expiry in the
-   * database.
+   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database.
+   * `performance.now()` continues while the process is stopped.
    */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt value of `performance.now()` before the claim */
+  /** @param of.claimedAt value of `performance.now()` before the lease was claimed */
   constructor(
     name: string,
     of: {
@@ -167,7 +167,10 @@ export class Renewal {
     this.expireAt(this.validUntil);
   }
 
-  /** Sets the timer that expires the lease. After a stall, the timer waits for an overdue renewal first. */
+  /**
+   * Sets the timer that gives the lease up when it expires. After a stall of the process, the timer first waits for the
+   * overdue renewal.
+   */
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
     this.expiry = setTimeout(() => {
@@ -187,17 +190,17 @@ export class Renewal {
   }
 }
 
-/** Thrown when another engine may hold the drive. The caller must not write anything. */
+/** Thrown when another engine may hold the drive, so that the caller must not write to the restore disks. */
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that one confirmation covers. Opening a partial file too late does no harm, because the file
- * is empty and replaces nothing.
+ * Number of partial files that may be opened after one confirmation of the lease. Opening a partial file too late does
+ * no harm, because the file is empty and replaces nothing.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Time to collect finished copies for one confirmation. This time is short compared to a sync. */
+/** Time to collect finished copies for one confirmation of the lease, which is short compared to a sync. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -225,7 +228,7 @@ export class Confirmations {
    */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // a failed query confirms nothing
+      this.openings = 0; // if the query below fails, no opening is confirmed
       const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {
@@ -240,7 +243,9 @@ export class Confirmations {
   }
 
   /**
-   * Records the copy's inode and mtime, and confirms the lease. Concurrent calls share one query. @throws NotHeldError
+   * Records the copy's inode and mtime, and confirms the lease before the copy is put in place. Concurrent calls share
+   * one query.
+   * @throws NotHeldError
    */
   async confirmPlacing(copy: ReadyCopy): Promise<void> {
     await new Promise<void>((resolve, reject) => {
@@ -276,7 +281,10 @@ export class Confirmations {
     }
   }
 
-  /** @throws NotHeldError if another Tapegate owns the restore disks */
+  /**
+   * Checks that this Tapegate owns the restore disks.
+   * @throws NotHeldError if another Tapegate owns the restore disks
+   */
   private async confirmDisks(): Promise<void> {
     await confirmOwned(this.ctx).catch((error: unknown) => {
       throw error instanceof FencedError ? new NotHeldError(error.message) : error;

@@ -15,10 +15,10 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Aborts running work. */
   abort: AbortSignal;
-  /** Ends all waiting. A call that is still running then counts as hung. */
+  /** Ends the wait for aborted work. A call that is still running when this signal aborts counts as hung. */
   leave: AbortSignal;
   disks: FailingDisks;
-  /** Called after a hung call was recorded and its drive was released. */
+  /** Called after a disk or tape call hung, the failure was recorded, and the drive was released. */
   onHang: () => void;
 }
 
@@ -29,11 +29,12 @@ export interface DriveOptions extends LeaseOptions {
   work: WorkSignal;
   running: RunningRecalls;
   failures: VolumeFailures;
-  /** Maximum sleep of an idle drive. The end of a recall's pause sends no signal, so the drive must poll. */
-  idleMs: number;
   /**
-   * Pause before this host again claims a drive that the host could not use. Another host may use the drive meanwhile.
+   * Maximum sleep of an idle drive. The drive must poll, because no signal is sent when the pause of a failed recall
+   * ends.
    */
+  idleMs: number;
+  /** Pause before this host again claims a drive that it could not use, so that another host can claim the drive. */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
@@ -41,13 +42,14 @@ export interface DriveOptions extends LeaseOptions {
   links: LinkKeeper;
 }
 
-/** Running recalls of this process, in batches. Each recall can be stopped separately. */
+/** The running recalls of this process, in batches. Each recall of a batch can be stopped separately. */
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
   /**
-   * Registers a batch. @returns `signals`: one per recall. `signal`: aborts when all recalls are stopped. `end`:
-   * unregisters the batch
+   * Registers a batch.
+   * @returns `signals`, one for each recall; `signal`, which aborts when all recalls are stopped; `end`, which
+   *   unregisters the batch
    */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
@@ -89,6 +91,6 @@ export class RunningRecalls {
 
 interface BatchAbort {
   abort: AbortController;
-  /** Number of recalls that have not been stopped. */
+  /** Number of recalls of the batch that have not been stopped. */
   remaining: number;
 }

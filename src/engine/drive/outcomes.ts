@@ -16,13 +16,14 @@ import {
 } from './retry.js';
 
 /**
- * Thrown when the copy of a failed recall could not be removed or examined. `cause` is the error that ended the recall.
+ * Thrown when the copy of a failed recall could not be removed or examined. The property `cause` contains the error
+ * that ended the recall.
  */
 export class UnseenError extends Error {}
 
 /**
- * Errors of the tape, not of the restore disk. After such an error, the recall reads the file's second tape copy, if
- * any.
+ * Errors caused by the tape, not by the restore disk. After a tape error, the next try reads the file's second tape
+ * copy, if any.
  */
 const tapeErrors = new WeakSet<object>();
 
@@ -35,7 +36,7 @@ function isTapeFault(thrown: unknown): boolean {
   return error instanceof TapeError && tapeErrors.has(error);
 }
 
-/** Logs a failed recall. @returns the outcome: retry after a pause, or permanent failure */
+/** Logs a failed recall. @returns the outcome: the recall is retried after a pause, or has failed permanently */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
@@ -72,7 +73,7 @@ export function toReturned({ fileId }: RunningRecall): RecallOutcome {
   return { fileId, kind: 'returned' };
 }
 
-/** Returns the outcome of a recall whose disk is full. The recall then gets another disk, or waits for room. */
+/** Returns the outcome of a recall whose disk is full. The next try uses another disk, or waits for free space. */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
@@ -85,7 +86,7 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
-/** Logs a postponed recall. @returns the outcome */
+/** Logs a postponed recall. @returns the outcome, with the time of the next try */
 export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

@@ -1,4 +1,4 @@
-/** Plans which files a drive reads next, in which order and for which users, and when the drive leaves a volume. */
+/** Plans which files a drive reads next, in which order, for which users, and when the drive leaves the volume. */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -21,7 +21,7 @@ interface PlannedFile {
   size: bigint;
 }
 
-/** The files to read, in order. A new plan is empty until `renew` is called. */
+/** The files that a drive will read, in read order. A new plan is empty until `renew` is called. */
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;
@@ -50,7 +50,10 @@ export class ReadPlan<F extends PlannedFile> {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /** Renews the plan. The plan stays empty if there is no work or if the drive should change to another volume. */
+  /**
+   * Chooses the files of the plan again. The plan is empty if there is no work or if the drive should change to another
+   * volume.
+   */
   async renew(): Promise<void> {
     this.files = await this.choose();
     this.madeAt = performance.now();
@@ -73,16 +76,16 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A plan for any type of file. */
+/** A read plan, independent of the type of its files. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan of a mounted volume. The volume's time on the drive begins with this call. */
+/** Returns the plan of a mounted volume. The time that the volume may stay on the drive is counted from this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;
-  let head = 0; // position on the volume, in bytes
+  let head = 0; // position of the drive on the volume, in bytes
   const moveHead = (files: readonly QueuedRecall[]) => {
     const last = files.findLast(({ start }) => start !== null);
     if (last) head = Number(last.start) + Number(last.size);

@@ -6,7 +6,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 
 type Ended = RecallOutcome['kind'] | 'superseded';
 
-/** The outcomes of a recall, and whether an outcome has an error class. */
+/** For each outcome of a recall, whether the outcome has an error class. */
 const OUTCOMES: Record<Ended, boolean> = {
   restored: false,
   existing: false,
@@ -19,7 +19,7 @@ const OUTCOMES: Record<Ended, boolean> = {
 
 const NO_CLASS = 'none';
 
-/** Adds the counters of a claimed drive at 0, so that Prometheus also sees the growth by the first recalls. */
+/** Adds the counters of a claimed drive at 0, so that Prometheus also counts the first recalls as an increase. */
 export function addRecallCounters(drive: string): void {
   count('tapegate_recalls_started_total', { drive }, 0);
   count('tapegate_recalled_bytes_total', { drive }, 0);
@@ -30,7 +30,7 @@ export function addRecallCounters(drive: string): void {
   }
 }
 
-/** @param isSuperseded whether an import has changed the file since the recall began */
+/** Counts a recall that has ended. @param isSuperseded whether an import has changed the file since the recall began */
 export function countEnded(drive: string, outcome: RecallOutcome, isSuperseded: boolean): void {
   const ended: Ended = isSuperseded ? 'superseded' : outcome.kind;
   const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : NO_CLASS;
