@@ -57,7 +57,8 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  if (typeof object.quota === 'string') res.locals.quota = object.quota; // the name of the caller, if legacy access is enabled
+  // with legacy access, the quota in the body names the caller
+  if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }
 
@@ -168,7 +169,7 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
 /** Maximum number of errors in one message. */
 const MOST_FAULTS = 5;
 
-/** Parses a value. @throws InvalidInputError with the errors of up to five fields, for the field of the first error */
+/** Parses a value. @throws InvalidInputError whose message describes the errors of up to five fields */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;

@@ -11,7 +11,10 @@ const letters = Object.values(stageLetters).join('');
 
 export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
 
-/** Returns the schema of an array of exactly one object. Every body has this form. */
+/**
+ * Returns the schema of an array of exactly one object. Every body of the REST contract is an array of exactly one
+ * object.
+ */
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });

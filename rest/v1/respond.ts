@@ -39,7 +39,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
   took?(bytes: number): void;
 }
 
-/** Bytes of one write. The next part is written when the client has read the previous part. */
+/** Number of bytes in a write. The next write waits until the client has read the previous bytes. */
 const PART_BYTES = 64 * 1024;
 
 /** Sends `head`, a JSON list of the items of all pages, and `tail`, as `sendBytes` does. */
@@ -83,7 +83,7 @@ export async function sendBytes(
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // joined into one write, because a page arrives as many small parts
+    await write({ res, body }, Buffer.concat(waiting), pages); // join the many small parts of a page into one write
     waiting = [];
   }
   waiting.push(Buffer.from(tail));

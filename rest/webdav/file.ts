@@ -230,7 +230,7 @@ const MOST_RANGES = 1000;
 
 /**
  * Parses a `Range` header.
- * @param size bytes of the file
+ * @param size the size of the file in bytes
  * @returns the ranges; undefined for the whole file; an empty list if no range is within the file
  */
 function readRanges(header: string | undefined, size: number): Range[] | undefined {

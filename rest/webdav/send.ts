@@ -30,7 +30,7 @@ export interface Range {
   length: number;
 }
 
-/** Bytes of each of the two buffers. One buffer is filled while the other is sent. */
+/** Size of each of the two buffers, in bytes. One buffer is filled while the other buffer is sent. */
 const CHUNK = 512 * 1024;
 
 /**

@@ -21,7 +21,7 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of the restore disk with this mount point in Tapegate, or null. */
+  /** Id of Tapegate's restore disk that has the same mount point; null if there is no such disk. */
   id: number | null;
 }
 
@@ -39,7 +39,7 @@ export interface SourceCopy {
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Id of the copy's restore disk in Tapegate, or null. */
+  /** Id of Tapegate's restore disk that contains the copy; null if there is no such disk. */
   diskId: number | null;
   mountpoint: string | null;
 }
@@ -114,7 +114,10 @@ function adoptedCopy(copy: TakenCopy, now: string): Sql {
 const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
-/** Reports adopted copies that no request contains, by restore disk. Called after all requests have been adopted. */
+/**
+ * Reports, for each restore disk, the adopted copies that no request contains. Must be called after all requests have
+ * been adopted.
+ */
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
     sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}

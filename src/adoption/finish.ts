@@ -24,15 +24,18 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Number of old names that stay until an engine replaces the links at archive paths that point to them. */
+  /**
+   * Number of old names that stay because a link at an archive path still points to the old name. An engine replaces
+   * the link later.
+   */
   kept: number;
-  /** Number of old names that stay for another reason, which is reported. */
+  /** Number of old names that could not be removed. The reason for each name is reported. */
   left: number;
   released: number;
   bytes: bigint;
 }
 
-/** Finishes an adoption. @param report reports names that stay, with the reasons */
+/** Finishes an adoption. @param report reports names and copies that could not be removed, with the reasons */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
@@ -127,7 +130,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns the path of an old name on its restore disk, with the links in its directory resolved.
+ * Returns the path of an old name on its restore disk. Resolves symbolic links in the path of the name's directory.
  * @returns undefined if the directory is gone; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */

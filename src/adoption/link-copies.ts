@@ -1,4 +1,7 @@
-/** Finds the source's copies, and adds a hard link to each copy at Tapegate's path. The source keeps its own names. */
+/**
+ * Finds the source's copies, and adds a hard link to each copy at Tapegate's path. The copies also keep the names that
+ * the source uses.
+ */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';

@@ -1,4 +1,4 @@
-/** Adopts users and their quotas, with their ids. */
+/** Adopts users and quotas. A quota keeps its id in the source, unless another quota has this id. */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

@@ -108,8 +108,8 @@ const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /**
- * Largest adopted id. Ids have 32 bits. The ids above the largest adopted id last for fifty years of 10,000 requests a
- * day.
+ * Largest adopted id. Leaves 200 million 32-bit ids for new requests, which suffice for 10,000 requests a day for fifty
+ * years.
  */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 

@@ -21,33 +21,44 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
  * Limits that are not settings, because normal use does not reach them. An error contains the limit that was exceeded.
  */
 const fixedLimits = {
-  /** MB of request bodies in memory, of which one caller gets at most three eighths. */
+  /**
+   * Maximum total size of the request bodies in memory, in MB. One caller may use at most three eighths of this size.
+   */
   bodiesMb: 256,
   /**
-   * Open connections, of which one address gets at most half. A process with fewer file descriptors allows fewer
-   * connections.
+   * Maximum number of open connections. One client address may have at most half of this number. A process with fewer
+   * file descriptors allows fewer connections.
    */
   connections: 10_000,
-  /** Concurrent requests of a caller. */
+  /** Maximum number of concurrent HTTP requests of a caller. */
   callerRequests: 500,
   /**
-   * Files that are read at the same time, each with 1 MB of memory. One caller may read at most half of this number.
+   * Maximum number of files that are downloaded at the same time. Each download takes 1 MB of memory. One caller may
+   * have at most half of this number.
    */
   downloads: 500,
-  /** Operations in one event stream in the single connection mode of graphql-sse. */
+  /** Maximum number of operations in one event stream in the single connection mode of graphql-sse. */
   streamOperations: 100,
-  /** Long lists that are read at the same time, each with a database connection. */
+  /** Maximum number of long lists that are read at the same time. Each list uses a database connection. */
   longLists: 16,
-  /** Paths in a request. */
+  /** Maximum number of paths in a request. */
   requestPaths: 250_000,
-  /** Open patterns, and unresolved paths, in the live requests of a user. */
+  /** Maximum numbers of open patterns and of unresolved paths in the live requests of a user. */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
-  /** Paths in the stage requests of a user that no request contains, so that no quota is charged for them. */
+  /**
+   * Maximum number of paths in a user's stage requests that no request contains, because no quota is charged for these
+   * paths.
+   */
   unstagedPaths: 10_000_000,
-  /** Recorded paths of a user's files that do not fit into the quota or a limit. */
+  /**
+   * Maximum number of excluded paths that are recorded for a user. Excluded files do not fit into the quota or a limit.
+   */
   excludedPaths: 100_000,
-  /** Files that join a user's open patterns during an import. Further matching files join after the import. */
+  /**
+   * Maximum number of files that an import adds to a user's open patterns. Further matching files are added after the
+   * import.
+   */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,

@@ -253,6 +253,6 @@ export function findGroup(name: string): number | undefined {
     const line = execFileSync('getent', ['group', name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
     return Number(line.split(':')[2]);
   } catch {
-    return undefined; // the group or getent does not exist
+    return undefined; // the group does not exist, or the host has no getent
   }
 }

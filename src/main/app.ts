@@ -177,7 +177,7 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
-    const mayWait = isImport(req); // an import may wait while the database is slow
+    const mayWait = isImport(req); // do not disconnect an import: it reads no input while the database is slow
     res.setTimeout(ms, () => {
       if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
     });
@@ -235,8 +235,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that reads the fence if the last value is old. If reading takes long, the function returns the
- * last value.
+ * Returns a function that reads why engines have fenced this Tapegate; null if Tapegate is not fenced. Caches the
+ * reason, and returns the cached reason if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
@@ -249,7 +249,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   return async () => {
     if (performance.now() - readAt < FENCE_MS) return fence;
     reading ??= read()
-      .catch(() => {}) // an unavailable database is reported elsewhere
+      .catch(() => {}) // ignore the error, because `isReady` already reports an unavailable database
       .finally(() => {
         reading = undefined;
       });

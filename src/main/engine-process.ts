@@ -3,9 +3,9 @@
  * and supervises the process.
  *
  * JavaScript keeps running while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
- * disk or drive, releases its lease and reports the hang. Then it kills itself with SIGKILL, because any other exit
- * waits for the threads. A process whose parent has ended also kills itself. Nothing is lost, because an engine may be
- * killed at any line.
+ * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
+ * other exit waits for the threads. A process whose parent has ended also kills itself. Nothing is lost, because an
+ * engine may be killed at any line.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -104,7 +104,8 @@ async function stop(): Promise<void> {
 }
 
 async function leave(kind: 'failed' | 'hung' | 'stopped'): Promise<never> {
-  await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {}); // the process exits in any case
+  // ignore errors of closing, because the process ends now
+  await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {});
   report(kind, end);
   return await new Promise<never>(() => {});
 }

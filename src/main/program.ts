@@ -89,8 +89,8 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
 /**
- * Wraps the text after a help, which commander does not wrap. Lines that begin with a blank belong to a table or
- * command, and are not wrapped.
+ * Wraps the text that follows the help of a command, because commander does not wrap this text. Lines that begin with a
+ * blank belong to a table or command, and are not wrapped.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
@@ -152,11 +152,11 @@ export async function runProgram(given: Commands): Promise<void> {
     if (unread !== undefined) return;
     // EPIPE: the reader has closed standard output; an EPIPE of another connection is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
-    if (process.emit('SIGINT')) return; // the command handles the signal
+    if (process.emit('SIGINT')) return; // the command's own SIGINT handler ends the command
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));
   });
-  process.stderr.on('error', () => {}); // the reader has closed standard error
+  process.stderr.on('error', () => {}); // ignore errors, because the reader has closed standard error
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
   process.exitCode = unread ?? code;
-  if (code === exitCodes.interrupted) process.exit(); // a pending response may never arrive
+  if (code === exitCodes.interrupted) process.exit(); // do not wait for pending responses, which may never arrive
 }

@@ -103,7 +103,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
         void each.begin();
       }
       await once(stop, 'abort');
-      await Promise.all(drives.map((each) => each.stop())); // active files may take some seconds
+      // wait until the drives have finished their active files, which may take some seconds
+      await Promise.all(drives.map((each) => each.stop()));
     },
   });
   const signal = new WorkSignal();
@@ -232,7 +233,7 @@ class SupervisedProcess {
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // `node --watch` sends such messages, which list loaded files
+    if (!kind) return; // ignore messages of `node --watch`, which have no kind and list the loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);

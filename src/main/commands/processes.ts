@@ -193,7 +193,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // the error does not concern the address
+    if (codeOf(error) === undefined) throw error; // an error without a code is not a failure to listen on the address
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }
@@ -224,7 +224,7 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   return async () => {
     clearInterval(timer);
     await last;
-    // if this fails, the record soon becomes stale
+    // ignore a failed deletion, because a record without heartbeats soon becomes stale
     await Promise.all(processes.map(({ id }) => deleteProcess(ctx, id))).catch(() => {});
   };
 }

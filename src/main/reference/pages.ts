@@ -23,7 +23,7 @@ const parts: Record<string, () => string | Promise<string>> = {
 export interface Page {
   file: string;
   text: string;
-  /** The page's text with all generated parts generated again. */
+  /** The page's text with newly generated parts. */
   current: string;
 }
 
