@@ -64,12 +64,12 @@ interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
-  /** Work on volumes of the drive's library that no drive has mounted. */
+  /** Waiting files on those volumes of the drive's library that no drive has mounted. */
   backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
-  /** Time to unmount the mounted volume. */
+  /** Time to unmount the mounted volume, in seconds. */
   unmountSeconds: number;
 }
 
@@ -143,7 +143,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here remaining work on the volume, which any drive may read afterwards */
+  /** Unmounts the volume. @param here files that still wait on the volume; any drive may read these files later */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -176,7 +176,9 @@ function groupByLibrary(
   return backlogs;
 }
 
-/** @param place.medium medium of the mounted volume; undefined if no volume is mounted or the volume has no work */
+/**
+ * @param place.medium medium of the mounted volume; undefined if no volume is mounted, or no file waits on the volume
+ */
 function placeDrive(
   drive: DriveAhead,
   { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },
@@ -202,7 +204,10 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /** Number of read files. The number is usually fractional, because a step may end within a file. */
+  /**
+   * Number of files that the drive read in the step. The number is usually fractional, because a step may end within a
+   * file.
+   */
   files: number;
   bytes: number;
   /** End of the step in seconds. */
@@ -214,13 +219,13 @@ const MAX_STEPS = 20_000;
 
 /** The queue of a simulation, which is a copy of the input. */
 class QueueAhead {
-  /** Volumes that still have work, by id. */
+  /** Volumes on which files still wait, by id. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time up to which `shares` have decayed, in seconds. */
+  /** Time in seconds at which `shares` were last reduced for their age. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

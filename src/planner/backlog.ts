@@ -1,6 +1,6 @@
 /**
- * Work on volumes that no drive has mounted, indexed by user, so that the choice of a volume need not examine all
- * volumes.
+ * Waiting files on volumes that no drive has mounted, indexed by user. With the index, the choice of a volume need not
+ * examine all volumes.
  */
 import { estimateSeconds, type Medium } from './media.js';
 
@@ -20,7 +20,7 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** A user's work on all volumes: oldest request and highest priority. */
+/** The oldest request and the highest priority of a user's waiting files on all volumes. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 interface Candidate<Queue> {
@@ -53,7 +53,7 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // users() recomputes the demand
+      if (known?.delete(queue.volume)) this.demands.delete(user); // users() recomputes the deleted entry
       if (known?.size === 0) this.candidates.delete(user);
     }
   }

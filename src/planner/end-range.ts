@@ -1,20 +1,21 @@
 /**
  * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
  *
- * Earliest end: drives read only the waiting files, which are contiguous. A staging library is as fast as in its
- * fastest measurement.
+ * The earliest end assumes that drives read only the waiting files, and that these files are contiguous. A staging
+ * library takes its shortest measured time.
  *
- * Planned end: drives follow the current queue and the planner's rules. A staging library takes its usual time.
+ * The planned end assumes that drives follow the current queue and the planner's rules. A staging library takes its
+ * usual time.
  *
- * Latest end: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts, with
- * all later requests, nine of ten requests ended before their latest end (bench/ranges.ts).
+ * The latest end is twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts,
+ * with all later requests, nine of ten requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Range of an end, in seconds on the plan's clock. */
+/** Range of the estimated end, in seconds on the plan's clock. */
 export interface EndRange {
   earliest: number;
   planned: number;
@@ -31,7 +32,7 @@ export interface PartAhead {
   bytes: number;
   /** Whether a drive is reading the files, so that they are in no queue. */
   isReading: boolean;
-  /** Time of the next try, in seconds. */
+  /** Earliest time of the next read attempt, in seconds; undefined if the files may be read at once. */
   notBefore: number | undefined;
   /** State of the files at a staging library; undefined for a library with drives. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
@@ -45,7 +46,10 @@ interface PlanAhead {
   staged: ReadonlyMap<number, StagedAhead>;
 }
 
-/** Returns the range of the end; undefined if no drive will read a part, or a library's wait time is unknown. */
+/**
+ * Returns the range of a request's end from its parts, which are the waiting files on each volume. Returns undefined if
+ * no drive will read a part, or a library's wait time is unknown.
+ */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
   let longest = 0;
@@ -83,8 +87,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of the end of a part at a staging library. The part first arrives on the library's disk, and is
- * then read with all other parts of the library.
+ * Returns the range of the end for files at a staging library. The files first arrive on the library's disk, and are
+ * then read together with the library's other files.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

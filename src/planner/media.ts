@@ -51,7 +51,7 @@ export const media: Record<string, Medium> = {
     serpentine: { ...LTO, wraps: 280 },
     seekSeconds: 0,
   },
-  /** Disks and unknown media. */
+  /** The medium for volumes on disk, and for unknown media. */
   linear: {
     name: 'linear',
     capacityBytes: 2 ** 53,

@@ -26,7 +26,10 @@ export interface QueueEntry {
 
 export interface QueuedRecall {
   fileId: bigint;
-  /** Byte position on the volume, computed from the sizes of the known files before it; null if unknown. */
+  /**
+   * Byte position of the file on the volume, computed from the sizes of the known files before this file; null if
+   * unknown.
+   */
   start: bigint | null;
   size: bigint;
   user: string;
@@ -125,7 +128,7 @@ interface WaitRange {
 /** Share of requests that should finish by the latest estimate. */
 const KEPT_PART = 0.9;
 
-/** Returns the wait of a part, in seconds from now; undefined if unknown. */
+/** Returns how long files at a staging library still wait, in seconds; undefined if unknown. */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;
@@ -142,7 +145,10 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
   };
 }
 
-/** Returns the remaining waits after `seconds`. If no earlier wait was that long, the wait may take as long again. */
+/**
+ * Returns the possible remaining wait times of files that have waited for `seconds`. If no earlier wait was longer, the
+ * remaining time is between 0 and `seconds`.
+ */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;
   const longer = waits.filter((wait) => wait > seconds).map((wait) => wait - seconds);
@@ -156,7 +162,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Reduces wait times to at most `most` quantiles. */
+/** Returns the wait times, or `most` quantiles of the wait times if there are more. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -2,13 +2,13 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * that user, the volume with the most requested bytes per drive second wins. The requested bytes of all users count.
+ * that user, the volume with the most requested bytes per drive second is next. The requested bytes of all users count.
  *
  * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
  * waited longest is next, regardless of its bytes per second.
  *
- * A small and recent queue waits a while for more files, so that a mount is worth its time.
+ * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
  *
  * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
  * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
@@ -27,7 +27,8 @@ export interface SchedulePolicy {
   /** Minimum stay on a volume that has work, in seconds. */
   quantumSeconds: number;
   /**
-   * Difference in drive seconds that separates turns. The files of users with smaller differences are read together.
+   * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
+   * read together.
    */
   turnSeconds: number;
   /** Maximum duration of a sweep over the files of all users on a volume, in seconds. */
@@ -44,7 +45,7 @@ export interface SchedulePolicy {
 /**
  * The default policy. LTO-8 needs two minutes for mount and unmount, in which a drive could stream `collectBytes`.
  * `quantumSeconds` is five times as long as mount and unmount, and `turnSeconds` is fifteen times as long. If all users
- * request everything, mounts take a fifteenth of the time.
+ * request all files, mounts take a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -71,7 +72,7 @@ interface Choice<Queue extends VolumeQueue> {
   reason: string;
 }
 
-/** Returns the next volume to mount, with the reason; undefined if nothing waits. */
+/** Returns the next volume to mount, with the reason; undefined if no file waits. */
 export function chooseNext<Queue extends VolumeQueue>(
   backlog: Backlog<Queue>,
   state: ScheduleState,
@@ -127,7 +128,8 @@ export interface Sweep {
 
 /**
  * Returns the users of a volume to read next: the users of one turn, and later users if the sweep has room. A running
- * sweep keeps its users, unless a user with a higher priority arrives. Further users join if their files fit.
+ * sweep keeps its users, unless a user with a higher priority arrives. Other users' files join the sweep if the sweep
+ * has time for these files.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -204,7 +206,7 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
 
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** Returns the drive seconds that still count after `seconds`. */
+/** Returns how many of a user's drive seconds still count after `seconds`. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

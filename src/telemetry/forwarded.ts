@@ -1,4 +1,6 @@
-/** Sends the counts of an engine process to its parent every second, because the parent lives longer. */
+/**
+ * Sends the metrics of an engine process to the parent process every second, because the parent process lives longer.
+ */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';
@@ -66,7 +68,7 @@ export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 
-/** Last figures of an engine process. */
+/** Latest gauges of an engine process. */
 
 export interface EngineFigures {
   part: string;

@@ -112,7 +112,7 @@ export function processMetrics(): Registry {
 function create(): Registry {
   const made = new Registry();
   collectDefaultMetrics({ register: made });
-  // these gauges have names that only counters may have
+  // remove these gauges of Node.js, because only counters may have names that end in `_total`
   for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
   const registers = [made];
   const counters = Object.entries(counted).map(

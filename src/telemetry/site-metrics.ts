@@ -115,7 +115,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      // without removal, the gauge would be 0, as if 0 had been measured
+      // remove the value after the reset: otherwise the gauge would report 0, as if 0 had been measured
       if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);
@@ -167,7 +167,7 @@ function setDiskFigures(seen: SiteFigures['disks'][number], setGauge: SetGauge):
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
     setGauge('tapegate_site_disk_free_bytes', { disk }, free);
-    // most reserved bytes are not written yet
+    // subtract all reserved bytes from the free bytes, because most reserved bytes are not written yet
     setGauge('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   setGauge('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));

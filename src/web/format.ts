@@ -1,14 +1,14 @@
 /** Formats numbers, and times in the browser's zone and language. */
 export { formatBytes } from '../core/text/bytes.js';
 
-/** Returns a number with a noun, such as `1 file` or `1,200 files`. */
+/** Returns a number followed by a noun, such as `1 file` or `1,200 files`. */
 export function count(number: number, one: string, many = `${one}s`): string {
   return `${formatNumber(number)} ${number === 1 ? one : many}`;
 }
 
 export const formatNumber = (number: number): string => number.toLocaleString();
 
-/** Returns the part as a number from 0 to 1; 1 if the whole is 0. */
+/** Returns the quotient `part / all`, which is at most 1; returns 1 if `all` is 0. */
 export function share(part: string | number, all: string | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);

@@ -20,7 +20,7 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** When the gateway reported the end of the request, or rejected the subscription. */
+  /** Time at which the gateway reported the end of the request or rejected the subscription. */
   endedAt: number | undefined;
 }
 
@@ -40,7 +40,8 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // if the request is in data that was requested later, it is active again
+      // subscribe again if the view's data is newer than the end of the request, because the request is then active
+      // again
       const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

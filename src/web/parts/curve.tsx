@@ -46,7 +46,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
 
 type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
 
-/** Returns the parts of the line between the gaps. */
+/** Returns the parts of the chart's line, which is interrupted where a value is unknown. */
 function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
   let height: string | undefined;

@@ -49,7 +49,7 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  setTimeout(() => URL.revokeObjectURL(made), 60_000); // by then the browser has opened the URL
+  setTimeout(() => URL.revokeObjectURL(made), 60_000); // wait a minute, because the browser must open the URL first
   return undefined;
 }
 

@@ -25,7 +25,7 @@ export function Table<Row>({
   const name = columns.find(({ isName }) => isName) ?? columns[0];
   if (rows.length === 0) return <p>None</p>;
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users could not scroll it otherwise
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: without a tab index, keyboard users cannot scroll the table
     <section class="wide" aria-label={label} tabIndex={0}>
       <table class={isStacked ? 'stacked' : undefined}>
         <thead>

@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the token. Renews a token that is about to expire first. */
+/** Returns the user's token. If the token is about to expire, first renews the token. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
@@ -40,14 +40,18 @@ export async function readToken(): Promise<string | undefined> {
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
   await withLock(async () => {
-    if (readStored()?.token !== kept.token) return; // another tab renewed the token, or the user signed out
+    // do not renew: another tab has renewed the token, or the user has signed out
+    if (readStored()?.token !== kept.token) return;
     const next = await renew(kept).catch(() => undefined);
-    // the user may have signed out meanwhile
+    // discard the new token if the user has signed out meanwhile
     if (next && readStored()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
   });
 }
 
-/** Browsers have locks only on pages with https or of the own host. */
+/**
+ * Calls `use` under a lock that all tabs share. Calls `use` without a lock on HTTP pages of other hosts, for which
+ * browsers have no locks.
+ */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
   await navigator.locks.request(KEY, use);
@@ -75,7 +79,7 @@ let signOutReason: string | undefined;
 
 export const readSignOutReason = (): string | undefined => signOutReason;
 
-/** Calls `listener` when the user signs in or out, in this tab or another one. */
+/** Calls `listener` when the user signs in or out, in this tab or another tab. */
 export function watchSession(listener: Listener): () => void {
   const onStorage = (event: StorageEvent) => {
     if (event.key === KEY || event.key === null) listener();
