@@ -1,7 +1,7 @@
 /**
- * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows also
- * changes the counter. A repair locks the counter, and counts the rows in a second statement. So uncommitted changes
- * wait for the lock, and change the repaired counter afterwards.
+ * Compares the counters of quotas, disks and requests with the counted rows. Each transaction that changes the counted
+ * rows also changes their counter. A repair locks the row of the counter, and counts in a second statement. A
+ * transaction with uncommitted changes waits for this lock, and then changes the repaired counter.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -17,7 +17,7 @@ const counted = {
   restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
 };
 
-/** @param words texts after the expected and after the found number */
+/** @param words texts that follow the expected number and the actual number in a finding */
 function counterKind(
   kind: string,
   table: keyof typeof counted,
@@ -98,7 +98,7 @@ const requestState: RepairableKind = {
     }),
 };
 
-/** Kinds in the order of repairs: no repair depends on a counter that a later repair corrects. */
+/** Kinds of findings in the order of their repairs: no repair depends on a counter that a later repair corrects. */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

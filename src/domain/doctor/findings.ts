@@ -23,14 +23,18 @@ export interface FoundRow {
 export interface FindingKind {
   kind: string;
   /**
-   * Selects the next rows with a finding. The query is a single statement, so it sees no half-finished change.
-   * @param now time of the clock that dates the rows
+   * Returns the query for the next rows with a finding. The query is a single statement, so the query sees no
+   * half-finished change.
+   * @param now present time by the clock that also sets the times in the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 export interface RepairableKind extends FindingKind {
-  /** Checks the rows again under locks, and repairs rows that still have the finding. Calling it twice is safe. */
+  /**
+   * Checks the rows again under locks, and repairs rows that still have the finding. A second call for the same rows
+   * changes nothing.
+   */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
@@ -82,7 +86,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Numbers of checked rows, so that users do not mistake an empty result for a healthy database. */
+/** Selects the numbers of checked rows, so that users do not mistake an empty result for a healthy database. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

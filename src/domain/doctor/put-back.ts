@@ -1,7 +1,7 @@
 /**
  * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids that were used
  * after the backup must not be used again: scripts remember ids of requests, and clients resume after ids of events.
- * Epochs of claims are times, so they need no change.
+ * The epochs of claims are derived from the time, so they need no change.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -12,7 +12,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Numbers of ids to skip: `least`, plus `each` for every second since the backup. A site uses fewer ids in a second.
+ * Numbers of ids to skip: `least`, plus `each` for every second since the backup. The numbers are larger than the
+ * numbers of ids that a site can use in that time.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
@@ -29,16 +30,16 @@ export interface PutBack {
    */
   letters: number;
   /**
-   * Number of tokens that were valid at the time of the backup. A token that was revoked after the backup is valid
-   * again.
+   * Number of tokens that were valid at the time of the backup. If a token was revoked after the backup, the restored
+   * database accepts the token again.
    */
   tokens: number;
 }
 
 /**
- * Fences a restored database, and skips ids. The caller runs this function once, before any process uses the database.
- * A second call would skip more ids.
- * @param state.earliest lower bound of the time of the restored state. Ids that may have been used after this time are
+ * Fences a restored database, and skips ids. The caller must call this function only once, before any process uses the
+ * database. A second call would skip more ids.
+ * @param state.earliest earliest possible time of the restored state. Ids that may have been used after this time are
  *   skipped
  * @param state.asOf time of the restored state to show to people, in RFC 3339
  */

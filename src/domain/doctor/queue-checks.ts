@@ -21,8 +21,8 @@ const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FRO
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /**
- * Repairs recalls whose drive no engine holds. For a drive with an expired lease, an engine recovers the drive first
- * (engine/drive/drive.ts).
+ * Finds running recalls that have no disk, or whose drive no engine holds. If the lease of the drive has expired, an
+ * engine must recover the drive before the repair (engine/drive/drive.ts).
  */
 export const recallLost: RepairableKind = {
   kind: 'recall-lost',
@@ -146,8 +146,9 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * This kind is checked first, because the repair of other kinds would repair such findings without a report. Omits
- * files with changed copies, which an engine checks first.
+ * Finds waiting request files without a recall. This kind is checked before the other kinds, whose repairs would also
+ * repair these findings, without a report. Omits files with changed copies, which an engine must check before the files
+ * can be recalled.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -177,7 +178,7 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 
 const nothing = async () => {};
 
-/** The finding shows an operator why files wait. No row is wrong, so the repair does nothing. */
+/** Finds failing volumes, to show an operator why files wait. No row is wrong, so the repair does nothing. */
 const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -193,8 +194,8 @@ const volumeFailing: RepairableKind = {
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
 /**
- * A retirement was interrupted. The repair reinstates the volume, so that no positions are lost. An operator must
- * retire the volume again.
+ * Finds retired volumes that still have files, because the retirement was interrupted. The repair reinstates the
+ * volume, so that the positions of the remaining files are not lost. An operator must retire the volume again.
  */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',
@@ -216,10 +217,16 @@ const volumeRetired: RepairableKind = {
 
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
-/** Minutes after which a staged file without a recall is a finding. Engines examine each staged file far more often. */
+/**
+ * Minutes after which a staged file without a recall is a finding. The time is long enough for engines to release such
+ * a file, because engines examine each staged file far more often.
+ */
 const UNHELD_MINUTES = 15;
 
-/** Hours after which a request to a library is stuck. A library may be down for a night. */
+/**
+ * Hours after which a request that a library has not accepted is a finding. The time is long enough for a library that
+ * is down for a night.
+ */
 const STUCK_HOURS = 24;
 
 const thing = sql`f.path || ' at library ' || b.name`;
@@ -244,7 +251,7 @@ const stagingUnheld: RepairableKind = {
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };
 
-/** A request that a library has not accepted for a day. The repair makes the next attempt due. */
+/** Finds requests that a library has not accepted for a day. The repair makes the next attempt due at once. */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,

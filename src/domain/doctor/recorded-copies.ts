@@ -1,6 +1,6 @@
 /**
- * Compares recorded copies with the disks, without locks. A finding counts only if the file's row has not changed
- * meanwhile.
+ * Compares recorded copies with the disks, without locks. A finding is valid only if the file's row has not changed
+ * during the comparison.
  */
 
 import type { Stage } from '../../core/stages.js';
@@ -24,9 +24,9 @@ export interface Adoption extends NewCopy {
 }
 
 /**
- * Records unrecorded files as copies. A catalogue file that was UNVERIFIED because of the unrecorded file becomes
- * RESTORED. If the catalogue file is ONTAPE, the new copy will be removed.
- * @returns the ids of the files with a new copy
+ * Records files on disk as copies of catalogue files. A catalogue file that was UNVERIFIED because of the file on disk
+ * becomes RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
+ * @returns the ids of the catalogue files that got a copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
@@ -72,8 +72,8 @@ export async function readStanding(
 }
 
 /**
- * Restored files that no request contains, and that no job is about to remove. An engine removes the copies of such
- * files.
+ * Finds restored files that no request contains, and that no job is about to remove. An engine removes the copies of
+ * such files.
  */
 export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',
@@ -88,7 +88,7 @@ export const restoredUnheld: FindingKind = {
 
 export interface PathRecord {
   fileId: bigint;
-  /** Path below a mount point. */
+  /** Path of the file below a mount point. */
   path: string;
   stage: Stage;
   size: bigint;

@@ -1,6 +1,6 @@
 /**
- * Reads findings that show in the database alone, by page and with a time limit. Gateways use this module, because
- * gateways must not access disks. The repair of some findings needs a host with the restore disks.
+ * Reads findings that the database alone shows, in pages and with a time limit. Gateways use this module, because
+ * gateways must not access disks. The repair of some findings needs a host that has the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -24,7 +24,10 @@ import {
 import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue-checks.js';
 import { restoredUnheld } from './recorded-copies.js';
 
-/** Kinds in the order in which they are checked, because repairs change the findings of later kinds. */
+/**
+ * Kinds of findings in the order of their checks. The order matters, because the repair of one kind changes the
+ * findings of later kinds.
+ */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,
   requestFileUnserved,
@@ -38,7 +41,10 @@ export const rowKinds: readonly RepairableKind[] = [
 type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
 const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
-/** Kinds whose repair needs a host with the restore disks; `recallLost` only if the drive must be recovered. */
+/**
+ * Kinds of findings whose repair needs a host with the restore disks. A finding of `recallLost` needs such a host only
+ * if the drive must be recovered.
+ */
 const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
 export interface FindingCursor {
@@ -59,7 +65,9 @@ export interface FindingPage {
 interface PageInput {
   after?: FindingCursor | undefined;
   limit: number;
-  /** Milliseconds after which the page ends. A page has at least one step. */
+  /**
+   * Milliseconds after which the page ends. At least one kind of finding is checked, even if the check takes longer.
+   */
   ms?: number;
 }
 
@@ -74,7 +82,7 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await walk(ctx, page, { repair: false, reader });
 }
 
-/** Lists findings, and repairs their rows. Calling it twice is safe. */
+/** Lists findings, and repairs their rows. A second call finds no rows that the first call has repaired. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
@@ -116,7 +124,7 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
   return [index, after.key];
 }
 
-/** @returns undefined if the reader disconnected during a repair. Earlier repairs are still audited */
+/** @returns undefined if the reader disconnected during a repair. Repairs before that are still audited */
 async function examineKind(
   ctx: Context,
   kind: AnyKind,
@@ -146,8 +154,8 @@ export async function readExamined(ctx: Context, reader?: AbortSignal): Promise<
 const NAMED = 20;
 
 /**
- * Returns a text that names the restore disks, which gateways do not check, and the hosts that can check the disks.
- * Null if there are no restore disks.
+ * Returns a text about the restore disks, which gateways do not check: the mount points, and the hosts that can check
+ * the disks. Null if there are no restore disks.
  */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');

@@ -1,6 +1,6 @@
 /**
- * Circuit breakers. A failing object is not used during a pause, which grows with each failure. All engines share the
- * state in the object's row.
+ * Circuit breakers. After a failure, an object is not used during a pause, which grows with each further failure. All
+ * engines share the state, which is stored in the object's row.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -11,7 +11,7 @@ export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
 
-/** Returns the seconds until the next attempt. @param before number of earlier consecutive failures */
+/** Returns the number of seconds until the next attempt. @param before number of earlier consecutive failures */
 export function trialSeconds(before: number): number {
   const { first, factor, most } = PAUSE_SECONDS;
   return Math.min(first * factor ** Math.min(before, 10), most);
@@ -105,8 +105,8 @@ export function describeFull(reason: string): string {
 
 /**
  * Records that a disk rejects data, although the disk may report free space. The disk accepts no new files until a
- * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. The errors of several running recalls
- * count once.
+ * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls report
+ * that the disk is full, only one report counts.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

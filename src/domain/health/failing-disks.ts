@@ -1,7 +1,7 @@
 /**
  * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
- * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep both
- * columns consistent, each statement locks the disk first.
+ * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep the disk
+ * and its suspension consistent, each statement locks the row of the disk before the row of the suspension.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -26,9 +26,7 @@ export async function nameFailing(ctx: Context): Promise<string> {
   return rows[0]?.ids ?? '';
 }
 
-/**
- * Suspends a failing disk. Keeps the suspension by an operator, or the earlier suspension of a disk that fails already.
- */
+/** Suspends a failing disk. If an operator has suspended the disk, or an earlier failure has, that suspension stays. */
 export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
@@ -72,7 +70,8 @@ export interface FailingDisk {
 }
 
 /**
- * Takes the failing disks whose retry is due. Other engines do not retry these disks before the next pause ends.
+ * Returns the failing disks whose retry is due, and makes the next retry due after another pause. Other engines
+ * therefore do not retry these disks meanwhile.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
@@ -89,7 +88,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Leaves the next retry of a disk that is missing on this host to another host, and makes the retry due in a second.
+ * Makes the next retry of a disk that is missing on this host due in a second, so that another host retries the disk.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(
@@ -117,12 +116,15 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
   );
 }
 
-/** Ends the suspension of a disk that works again. An operator's suspension stays, but engines may access the disk. */
+/**
+ * Ends the suspension of a disk that works again. If an operator has suspended the disk, that suspension stays, but
+ * engines may access the disk.
+ */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // end the suspension first, because its end also ends the disk's retries
+  // end the suspension before the update, because the end of the suspension also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
-    // lock first: the second statement then sees a suspension that another engine has added meanwhile
+    // lock the disk before the update, which then sees a suspension that another engine has added meanwhile
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     return await tx.query(
       sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL

@@ -9,8 +9,8 @@ import { trialSeconds } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
 /**
- * Maximum number of attempts after lasting errors. An operator must then act, because further attempts may damage
- * cartridges.
+ * Maximum number of attempts after errors that are likely to last. An operator must act after the last attempt, because
+ * further attempts may damage cartridges.
  */
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];

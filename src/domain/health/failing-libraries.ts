@@ -1,6 +1,6 @@
 /**
- * Suspends and retries libraries whose drives report that the library refuses work. The table `stager` stores the
- * number of refusals, as for a staging library.
+ * Suspends and retries libraries whose drives report that the library refuses work. The number of refusals is stored in
+ * the table `stager`, which also has rows for staging libraries.
  */
 
 import { isBefore } from '../../core/time.js';
@@ -16,8 +16,8 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work until the next attempt. A drive may take minutes to unmount its volume. So the
- * late refusal of a drive that mounted its volume before the last pause is ignored.
+ * Suspends a library that refuses work until the next attempt. Ignores the report of a drive that mounted its volume
+ * before the end of the last pause, because a drive may take minutes to unmount the volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,
@@ -30,7 +30,7 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts refusals of a library once in a pause, although several drives may report them.
+ * Counts the refusals of a library once for each pause, although several drives may report a refusal.
  * @returns the end of the pause, which grows with each counted refusal
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {

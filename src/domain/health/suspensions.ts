@@ -34,10 +34,13 @@ interface DriveLocation {
   libraryId: number;
 }
 
-/** Use of a drive. A drive that is `reading` staged files continues while its library drains. */
+/** What a drive is about to do. A drive that is `reading` staged files may continue while its library drains. */
 type DriveUse = 'mounting' | 'reading';
 
-/** The recall `c` may begin: its volume, drive, library and at least one waiting user are in service. */
+/**
+ * Returns the SQL condition that the recall `c` may begin: its volume, its drive, its library and at least one waiting
+ * user are in service.
+ */
 export function mayBegin(place: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
@@ -126,7 +129,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns the part of a statement that audits the names returned by an earlier part, `suspended`. */
+/** Returns SQL for the part `audited` of a statement, which audits the objects that the part `suspended` names. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
@@ -136,7 +139,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Resumes an object. Recalls that wait for the object may begin at once. A full disk accepts files again.
+ * Puts an object back into service, so that recalls that wait for the object may begin at once. A full disk accepts
+ * files again.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */
@@ -165,7 +169,7 @@ async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promi
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
-/** Retries a library and its drives at once after a change of settings. Suspensions by operators stay. */
+/** After a change of settings, makes engines retry a library and its drives at once. Suspensions by operators stay. */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
@@ -174,7 +178,9 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await resetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
-/** Ends the pause of a full disk (health/circuits.ts). @returns the pause in the form of a suspension */
+/**
+ * Ends the pause of a full disk (health/circuits.ts). @returns the pause, described as if the pause were a suspension
+ */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
@@ -191,14 +197,14 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 }
 
 /**
- * Ends a suspension and its pauses, and notifies engines. After the suspension of a volume, the attempts of its files
- * start again.
+ * Ends a suspension, the retries of its object and the pauses of recalls that waited for the object, and notifies
+ * engines. If the object is a volume, resets the attempts of the volume's recalls.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // without a condition on the disk's retry time: an engine may set that time while this statement runs
+    // do not compare the disk's retry time, because an engine may set the time while this statement runs
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}

@@ -17,14 +17,14 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** Settings of a library. Undefined fields keep their values, or get defaults in a new library. */
+/** Settings of a library. An undefined field does not change the library; a new library gets the default. */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
-  /** Null or an empty text removes a setting. */
+  /** Settings by name. A setting that is null or an empty text is removed. */
   settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** Maximum of files and bytes staged at a time, for staging libraries only. Null selects the engine's default. */
+  /** Maximum numbers of files and bytes that a staging library stages at a time. If null, engines use their default. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -38,11 +38,11 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Reserved, because the first library has drives `drive-1`, `drive-2`, … */
+/** Name that no library may have, because the drives of the first library are named `drive-1`, `drive-2`, … */
 const RESERVED_NAME = 'drive';
 
 /**
- * Adds a library, which engines use without a restart. This process does not connect to the library.
+ * Adds a library. Engines use the new library without a restart. Does not test the connection to the library.
  * @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
@@ -72,8 +72,8 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 }
 
 /**
- * Returns the action for the audit. A rejected value may be a secret in the wrong field. So the audit of a refusal
- * contains only the names of settings.
+ * Returns the action that is audited if the change is refused. The action contains only the names of settings, because
+ * a rejected value may be a secret in the wrong field.
  */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
@@ -92,8 +92,8 @@ function checkName(given: string): string {
 }
 
 /**
- * Changes a library. Engines use the new settings without a restart; running reads may be repeated.
- * @throws NotFoundError; InvalidInputError, also for the first library or another library type
+ * Changes a library. Engines use the new settings without a restart, and may repeat reads that are running.
+ * @throws NotFoundError; InvalidInputError, also if the library is the first library or would change its type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
   const action = actionOf('setLibrary', input);
@@ -109,7 +109,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // removeSurplusDrives removes surplus drives when no engine uses them
+      // `removeSurplusDrives` deletes the rows of surplus drives as soon as no engine uses the drives
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,
@@ -123,7 +123,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
       return after;
     });
   });
-  // after the commit: if the process dies before this call, engines retry the library after its pause
+  // retry after the commit: if the process dies before this call, engines retry the library after its pause
   if (input.settings) await endTrials(ctx, after);
   return after;
 }
@@ -155,7 +155,10 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
   };
 }
 
-/** @throws InvalidInputError if a file would lose its name in the library, so that its recalls would fail */
+/**
+ * Rejects settings whose prefixes do not cover a file of the library. Recalls of the file would fail. @throws
+ * InvalidInputError
+ */
 async function refuseNameless(
   ctx: Context,
   tx: Transaction,
@@ -206,10 +209,10 @@ export async function removeSurplusDrives(ctx: Context): Promise<void> {
 export interface RemovedLibrary {
   id: number;
   name: string;
-  /** Numbers of removed drives, and of removed volumes, which contained no files. */
+  /** Number of removed drives. `volumes` is the number of removed volumes, none of which contained files. */
   drives: number;
   volumes: number;
-  /** Number of staged files that were not released in the tape system. Zero unless the removal was forced. */
+  /** Number of staged files that Tapegate did not release in the tape system. Zero unless the removal was forced. */
   stagedFiles: number;
   stagedBytes: bigint;
   left: StagedFileLeft[];
@@ -240,7 +243,7 @@ export async function removeLibrary(
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);
-      // lock first: later statements then see the writes of earlier lock holders
+      // lock before the checks: later statements then see the changes of transactions that held the lock earlier
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
@@ -283,7 +286,8 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects a library that still stages files. Files in the state KEPT do not count: the tape system removes them.
+ * Rejects a library that still stages files. Files in the state KEPT do not count, because the tape system removes them
+ * without a request.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {
@@ -314,8 +318,8 @@ function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
 }
 
 /**
- * Rejects a library with running recalls. If an import has just moved a file to another library, the file's running
- * recall stops within seconds.
+ * Rejects a library with running recalls. If an import has just moved a file to another library, the running recall of
+ * the file stops within seconds.
  */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(

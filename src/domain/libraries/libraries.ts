@@ -1,7 +1,7 @@
 /**
- * Reads libraries: the tape systems of the site, with their volumes and drives. Each process configures the first
- * library, which is in the data directory and has DRIVES drives. The database contains all other libraries, and all
- * engines use them.
+ * Reads libraries: the tape systems of the site, with their volumes and drives. The first library is in the data
+ * directory and has DRIVES drives. Each process knows the first library from its configuration. The database contains
+ * all other libraries, and all engines use them.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -15,8 +15,8 @@ import { columnsOf } from '../row-columns.js';
 export const FIRST_LIBRARY = 1;
 
 /**
- * Default number of files that a staging library stages at a time. The number is large enough for the library to find a
- * good order.
+ * Default for the number of files that a staging library stages at a time. The number is large enough for the library
+ * to find a good order of the files on tape.
  */
 export const DEPTH_FILES = 10_000;
 
@@ -55,11 +55,11 @@ export interface RequestUsage {
   request: string;
   /** Number of requests sent, including requests whose response was lost. */
   sent: bigint;
-  /** Bytes of files in the responses to the counted requests. */
+  /** Number of bytes of file contents in the responses to the sent requests. */
   bytes: bigint;
 }
 
-/** Adds to the counts of requests to a library. Providers base their bills on such counts. */
+/** Adds to the counts of requests to a library. Providers of tape systems base their bills on such counts. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];

@@ -1,12 +1,12 @@
 /**
  * Links at the archive paths of files, which point to copies in the restore area.
- * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
- * no link points to the copy (disks/removals.ts).
- * A trigger marks the row of a link whenever the copy changes, and an engine settles marked rows
- * (restore-area/links/keeper.ts). Each step may be repeated, and counts only if the row was not marked meanwhile
- * (`change`).
- * A process that was paused longer than its claim may make an unwanted link. So an engine checks removed links once
- * more after all claims have ended.
+ * The row of a link is stored before the link is made, and stays until the link is removed. A copy leaves the restore
+ * area only if no link points to the copy (disks/removals.ts).
+ * A trigger marks the row of a link whenever the copy changes. An engine makes, replaces or removes the links of marked
+ * rows (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
+ * meanwhile (`change`).
+ * A process that was paused longer than its claim may make an unwanted link. So an engine checks each removed link
+ * again after all claims have ended.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -30,8 +30,8 @@ export interface DueLink {
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
-   * `right`: the link is as wanted. `gone`: no link is at the path. `forgotten`: a removed link is still absent after
-   * all claims have ended. `stuck`: the step failed, and is retried.
+   * `right`: the wanted link is at the path. `gone`: no link is wanted, and none is at the path. `forgotten`: the
+   * second check of a removed link has found no link. `stuck`: the step failed, and is retried.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
@@ -39,14 +39,14 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which a removed link is checked once more. All claims of processes that may still make the link end
- * earlier.
+ * Seconds after which a removed link is checked again. By then, no process can have a claim under which it may still
+ * make the link.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
 
 /**
- * Stores the directory in which links are made. After a change, engines check all links.
+ * Stores the directory in which links are made. If the directory has changed, engines check all links.
  * @param root absolute path of the directory; undefined if no links are wanted
  * @returns the earlier directory if the directory changed, otherwise null
  */
@@ -66,7 +66,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
 const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** Adds rows for copies that were put in place before the directory of links was set. Calling it twice is safe. */
+/** Adds the missing rows of links, for copies that were put in place before the directory of links was set. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -77,7 +77,10 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
-/** The link `l` was made for a file that has been renamed since, and belongs to the file that has the old path now. */
+/**
+ * SQL condition that the link `l` was made for a file that has been renamed since then, and that the link now belongs
+ * to another file with the old path.
+ */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
 
@@ -90,7 +93,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // read in a separate statement after the claim: a later change of a file marks the row again
+  // read in a separate statement after the claim: if a file changes after this statement, its row is marked again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
@@ -117,7 +120,10 @@ function toLink(at: string | null, target: string | null): Link | null {
   return at === null || target === null ? null : { at, target };
 }
 
-/** Stores links that are about to be made. @returns the ids of files whose rows were not marked meanwhile */
+/**
+ * Stores links that are about to be made. @returns the ids of the files whose links may be made, because their rows
+ * were not marked after the claim
+ */
 export async function recordLinks(
   ctx: Context,
   links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
@@ -133,7 +139,10 @@ export async function recordLinks(
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Stores the results of claimed rows. @returns the ids of files whose rows were not marked or settled meanwhile */
+/**
+ * Stores the results of claimed rows. @returns the ids of the files whose results were stored, because their rows were
+ * not marked after the claim
+ */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
   const now = ctx.now();
@@ -171,8 +180,8 @@ export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Selects rows that were not marked meanwhile and that no other transaction is writing. Waiting for a lock could cause
- * a deadlock.
+ * Selects the rows that were not marked after the claim. Skips rows that another transaction has locked, because
+ * waiting for a lock could cause a deadlock.
  */
 function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
   return sql`SELECT l.file_id AS id FROM archive_link l
@@ -182,9 +191,9 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just put in place, and claims their rows, so that links exist before users are
- * notified. If a file has another link already, the engine's job replaces that link later.
- * @returns the links that may be made
+ * Stores links to copies that were just put in place, and claims the rows of the links. The links then exist before
+ * users are notified. If a file already has another link, an engine replaces that link later.
+ * @returns the links that the caller may make
  */
 export async function recordEarlyLinks(
   ctx: Context,
@@ -212,7 +221,7 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
   return new Map(rows.map((row) => [row.fileId, row]));
 }
 
-/** A recorded link that need not be settled now. */
+/** A stored link whose row needs no work by an engine, or only a retry. */
 export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {
@@ -223,7 +232,10 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
   );
 }
 
-/** Returns the change numbers of links by file id. Checking a stuck link again does not change its number. */
+/**
+ * Returns the change numbers of links by file id. A change number grows when the row of the link is marked, but not
+ * when a failed step is retried.
+ */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();
   const rows = await ctx.db.rows<Pick<DueLink, 'fileId' | 'change'>>(
