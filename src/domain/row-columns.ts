@@ -4,7 +4,7 @@ import { raw, type Sql } from '../db/sql.js';
 /**
  * Returns the columns of a table for `SELECT`.
  * @param fields enum of the fields, such as `Prisma.RequestScalarFieldEnum`
- * @param prefix prefix of the result columns
+ * @param prefix prefix of the columns' names in the result
  */
 export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
   const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);

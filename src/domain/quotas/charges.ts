@@ -173,8 +173,8 @@ export function checkLimit(
 }
 
 /**
- * Checks the user's number of live requests with a pattern, including a new or revived request. The caller must call
- * `addUnknownPaths` before, because that call locks the quota and so makes the number exact.
+ * Checks the user's number of live requests with a pattern, including a new or revived request. The number is exact
+ * only if the caller has called `addUnknownPaths` before, which locks the quota.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

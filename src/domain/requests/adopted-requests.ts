@@ -33,7 +33,7 @@ export interface AdoptedRequest {
 
 /**
  * Stores a request of another system with its files, and charges its quota.
- * @param mark a statement that runs in the same transaction
+ * @param mark a statement that runs in the same transaction as the insertion
  * @returns whether the request was stored; false if a request with this id exists
  * @throws UnknownUserError
  */

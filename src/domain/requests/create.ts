@@ -1,6 +1,7 @@
 /**
- * Creates requests. A new request charges all known files or none. The transaction holds the catalogue lock
- * (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts adds files to existing requests.
+ * Creates requests. Creates requests. A new request charges its quota for all files that the catalogue contains, or
+ * fails. The transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts
+ * adds files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -39,12 +40,12 @@ const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 export interface CreateRequestInput extends LimitsInput {
   /** User whose quota is charged. */
   quota: string;
-  /** A plain, case-sensitive substring of logical paths. Exactly one of pattern and files is given. */
+  /** A plain, case-sensitive substring of logical paths. The caller must give either a pattern or a list of files. */
   pattern?: string | null | undefined;
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. An empty address means the quota's own address. */
+  /** Address for the first-file email. An empty text means the address of the quota. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
@@ -77,11 +78,11 @@ export async function createForStageRequest(
 
 interface Created {
   id: number | undefined;
-  /** Number of files that already had a restored copy. */
+  /** Number of files that already had a restored copy when the request was created. */
   restored: number;
 }
 
-/** The condition that the request counts the file `f` as on disk. */
+/** The condition that the file `f` is a request file of the request in state ON_DISK. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -107,7 +108,10 @@ async function createAudited(
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
-/** Stores a checked request. @returns undefined if the caller must first end overdue requests of the quota */
+/**
+ * Stores a checked request. @returns undefined, without storing the request, if the caller must end overdue requests of
+ * the quota before
+ */
 async function store(
   ctx: Context,
   checked: Checked,
@@ -275,7 +279,7 @@ function insertRequest(
 
 /**
  * Stores a request of listed files. Known paths become request files; unknown paths become unresolved paths.
- * @returns the id of the request, and the numbers of its files
+ * @returns the id of the request, the number of its files, and the number of restored files among them
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
@@ -318,20 +322,20 @@ async function storeListed(
 
 /**
  * Stores a request of the files whose path contains the pattern.
- * @returns the id of the request, and the numbers of its files
+ * @returns the id of the request, the number of its files, and the number of restored files among them
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
-  await checkPatterns(ctx, tx, request.quota); // check the patterns first, because the search may take seconds
+  await checkPatterns(ctx, tx, request.quota); // check the number of patterns before the slow search
   const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes); // check the room before the insert, which may be long
+  await checkRoom(tx, request.quota, bytes); // check the quota before the slow insertion
   const [added] = await tx.query<{ bytes: string }>(
     sql`WITH added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size)
@@ -340,7 +344,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  await checkPatterns(ctx, tx, request.quota); // check again, because the quota was not locked at the first check
+  await checkPatterns(ctx, tx, request.quota); // check the patterns again, because the quota was not locked at the first check
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
@@ -359,9 +363,10 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request of the listed files, in order, as far as the quota has room. A file larger than the free room is
- * excluded, and later files may still fit.
- * @returns the id of the request, and the numbers of its files; no id if no file fits
+ * Stores a request that contains the listed files, in order, as far as the quota has room. Excludes each file larger
+ * than the free room of the quota, so that later files may still fit.
+ * @returns the id of the request, the number of its files, and the number of restored files among them; no id if no
+ *   file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 async function storeFitting(
@@ -413,8 +418,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * The reason why the path `l` with its file `f` cannot be staged, regardless of other files. A file larger than the
- * quota's free room never fits.
+ * The reason why the path `l` with its file `f` cannot be staged, regardless of other files. QUOTA_FULL means that the
+ * file alone is larger than the free room of the quota.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

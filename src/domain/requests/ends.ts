@@ -19,7 +19,7 @@ import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
- * Ends a request now, releases its files and refunds its quota. An ended request stays unchanged.
+ * Ends a request now, releases its files and refunds its quota. Does nothing if the request has already ended.
  * @returns the id of the request
  * @throws NotFoundError
  */
@@ -100,7 +100,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   tx.send(plannedFreely());
 }
 
-/** Exactly one of paths and match is given. */
+/** The caller must give either `paths` or `match`. */
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
@@ -109,16 +109,16 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request (on disk, waiting or failed) and unresolved paths. A match also releases excluded files
- * without a recorded path. Released files never join again, even if the request is revived. The remaining files
+ * Releases files of a request (on disk, waiting or failed) and unresolved paths. `match` also releases excluded files
+ * whose paths are not recorded. Released files never join again, even if the request is revived. The remaining files
  * determine the request's state. If no file remains, the request is complete.
  *
  * Releasing a file twice changes nothing. For a path that the catalogue never knew, the first release deletes the only
  * record, so a second release is rejected.
- * @param how.mayHaveEnded whether an ended request is accepted; its files are already released
+ * @param how.mayHaveEnded whether an ended request is accepted, whose files are already released
  * @returns the id of the request
- * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request; then
- * nothing changes
+ * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
+ *   an error, nothing has changed
  */
 export async function releaseFiles(
   ctx: Context,

@@ -1,15 +1,16 @@
 /**
  * Limits the number of rows for files that match a request's pattern but are excluded from the request. A user may have
- * thousands of patterns, and an import may add thousands of files that match every pattern. A row for each match would
- * be millions of rows, and no request could be created while these rows are written.
+ * thousands of patterns, and an import may add thousands of files that match every pattern. Recording each excluded
+ * file would take millions of rows, and no request could be created while an import writes them.
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * smallest size of the unrecorded files (`excluded_size`). An import adds files to a request at this limit while there
- * is room, and records no further excluded files. When a request has room for a file of size `excluded_size`, joins.ts
- * searches the catalogue for the request's pattern. Recorded paths that still wait for room do not prevent the search.
+ * smallest size of the unrecorded files (`excluded_size`). When a user has reached the limit, imports still add files
+ * to requests with room, but record no further excluded files. When a request has room for a file of size
+ * `excluded_size`, joins.ts searches the catalogue for the request's pattern. This search also runs while recorded
+ * paths of the request still wait for room.
  *
- * Files that fit into a request need rows too. So an import adds at most `limits.importJoins` files to a user's
- * requests. joins.ts adds further files afterwards, in steps that do not block new requests.
+ * Files that are not excluded need rows too (request files). So an import adds at most `limits.importJoins` files to a
+ * user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -46,8 +47,9 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Limits the excluded files in `joining` to the number of paths that each quota may still record. Keeps the first files
- * in the order of requests and paths. Updates `excluded_size`. The caller must have locked the requests.
+ * Limits the excluded files in the temporary table `joining` to the number of paths that each quota may still record.
+ * Keeps the first files in the order of requests and paths. Updates `excluded_size`. The caller must have locked the
+ * requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -113,7 +115,7 @@ export async function releaseUnrecorded(
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
-/** Maximum milliseconds for which the comparison runs before it yields to the event loop. */
+/** Maximum milliseconds for which files are compared with patterns before the event loop runs again. */
 const MAX_BLOCKED_MS = 20;
 
 /**
@@ -143,7 +145,7 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // search a request with unrecorded files only if its quota may have room, or a smaller size would be stored
+  // search a request with unrecorded files only if its quota may have room, or its `excluded_size` may become smaller
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

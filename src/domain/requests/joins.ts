@@ -23,9 +23,9 @@ import { mostFiles } from './limits.js';
 import { settleRequestFiles } from './request-files.js';
 
 /**
- * Adds files to live requests that have unresolved paths for them. With `isNew`, also adds files to requests whose
- * pattern matches. Each request takes files in the order of their paths, up to the first file over a limit. Each quota
- * takes files in the order of its requests, up to the first file without room.
+ * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
+ * to requests whose pattern matches. Files are added to a request in the order of their paths, until a file exceeds a
+ * limit. They are charged to a quota in the order of its requests, until a file does not fit.
  * @param files a query that returns the ids of the files
  * @param options.which a condition on the requests `r`
  */
@@ -46,10 +46,10 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created under the
  * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
- * searches the remaining requests under the lock. So each file is compared with each pattern.
+ * searches the remaining requests under the lock. So no pair of file and pattern is missed.
  *
- * A request that is already live is searched here. `findJoining` checks again that a searched request is live and may
- * contain the file.
+ * This function searches the requests that are live now. `findJoining` checks again that a searched request is live and
+ * may contain the file.
  *
  * A request that is created or revived before the lock cannot see uncommitted files. The lock waits until requests that
  * are being created have committed, and `findJoining` searches them.
@@ -76,8 +76,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // a path rule may exclude the file of an `is_over` row: then size 0 makes joinUnrecorded search the request.
-  // `matched` contains only files of the query; an IN condition below OR would compare each row with all files.
+  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request. `matched`
+  // contains only files of the query; an IN condition below OR would compare each row with all files.
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -96,8 +96,8 @@ export async function findJoining(
 }
 
 /**
- * Adds files of `joining` to their requests, as far as there is room. If `isSettled` is true, also queues recalls and
- * updates counts. The caller must have locked the requests and quotas.
+ * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. If `isSettled`
+ * is true, also queues recalls and updates counts. The caller must have locked the requests and quotas.
  * @returns whether any file has joined
  */
 export async function storeJoining(
@@ -146,7 +146,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files that exceed a limit of their request, so that they use no room in the quota. */
+/** Marks files that exceed a limit of their request, so that these files are not charged to the quota. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -215,7 +215,10 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/** Adds files of a request's unresolved paths if there is room now. @returns whether any file has joined */
+/**
+ * Adds the files of a request's unresolved paths if the request and its quota now have room. @returns whether any file
+ * has joined
+ */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -250,8 +253,8 @@ export async function joinRequest(
 
 /**
  * Selects quotas in which an excluded file may now join a request, or is excluded for a new reason. Checks two paths of
- * each live request: the first path excluded by the quota, and the first path excluded by a limit. Unknown paths are
- * not checked, because imports add their files.
+ * each live request: the first path excluded by the quota, and the first path excluded by a limit. Does not check
+ * unknown paths, because an import adds the files of unknown paths.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -270,8 +273,7 @@ const retryableQuotas = (ctx: Context) => sql`
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
 /**
- * Adds files that were excluded by a full quota or a limit, if there is room now. Without room for any file, nothing is
- * written.
+ * Adds files that were excluded because of a full quota or a limit, if they fit now. If no file fits, writes nothing.
  */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);

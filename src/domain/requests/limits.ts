@@ -12,7 +12,7 @@ export interface Limits {
   maxBytes: bigint | null;
 }
 
-/** Limits in a user's input. Undefined means not given, and null means no limit. */
+/** Limits in a user's input. An undefined limit was not given by the user. A limit of null removes the limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
   /** Bytes. */
@@ -31,8 +31,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that join a request together or not at all, as in a new request. Reaching a limit exactly
- * is allowed.
+ * Checks the limits for files that join a request together or not at all, as in a new request. A total that equals a
+ * limit is allowed.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

@@ -1,4 +1,7 @@
-/** Progress of requests: counts, and the states, times, emails and events that follow from them. */
+/**
+ * Updates the progress of requests: counts of files, and the states, times, emails and events that follow from the
+ * counts.
+ */
 
 import { plannedFreely } from '../../db/planning.js';
 import { prepared } from '../../db/prepared.js';
@@ -18,14 +21,14 @@ export const requestFileCounts = sql`count(h.file_id) AS files,
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
- * The state of the live request `r`, derived from its counts. A request without pending files is complete, until
+ * The state of the live request `r`, derived from its counts. A request without pending files counts as finished until
  * further files join.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Columns that follow from the counts of the live request `r`. */
+/** Columns of the live request `r` whose values are derived from its counts. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {
@@ -113,10 +116,13 @@ export async function advanceRequests(
 
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/** Maximum number of log lines for a step of many requests. A last line reports the number of further requests. */
+/**
+ * Maximum number of log lines if many requests reach a step, such as `started`, together. One more line reports the
+ * number of further requests.
+ */
 const MAX_LINES = 100;
 
-/** Logs a step of requests after the commit. */
+/** Logs, after the commit, that requests have reached a step. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {
@@ -135,7 +141,10 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/** Logs the steps that live requests reached at `now`, the time of the transaction that counted their files. */
+/**
+ * Logs which live requests got their first file, or were finished, at `now`. `now` is the time of the transaction that
+ * counted their files.
+ */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

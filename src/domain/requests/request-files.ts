@@ -2,9 +2,9 @@
  * Request files: the files of a request and their states.
  *
  * All functions work on sets of files in the caller's transaction. A new request and an engine that moves the same
- * files must see each other's changes. So a transaction that changes a file locks its row first, and reads request
- * files in a later statement. A transaction that adds request files first locks the files that are not ONTAPE, and then
- * reads the stages of all files.
+ * files must see each other's changes. So a transaction that changes a file first locks the row of the file, and then
+ * reads request files in another statement. A transaction that adds request files first locks the files that are not
+ * ONTAPE, and then reads the stages of all files.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -41,8 +41,8 @@ export async function settleRequests(
 }
 
 /**
- * Does for some request files what `settleRequests` does for whole requests. The other files of these requests are
- * already counted. The cost depends only on the given files.
+ * Does for some request files what `settleRequests` does for whole requests. The counts of these requests must already
+ * include all other files, so that the cost depends only on the given files.
  * @param which a condition on the given request files `h`
  */
 export async function settleRequestFiles(
@@ -190,7 +190,7 @@ export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bi
 
 export interface RequestFileOutcome {
   fileId: bigint;
-  /** Undefined if the file is on disk. */
+  /** Class of the error that ended the recall. Undefined if the file is on disk. */
   errorClass?: string | undefined;
   error?: string | undefined;
 }

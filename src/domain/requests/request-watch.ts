@@ -27,7 +27,10 @@ import { getRequest, notFound } from './rows.js';
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A watcher resumes after this event. */
   eventId: bigint;
-  /** Estimated end of the request at the rate so far; null if unknown, or if a part of the request is suspended. */
+  /**
+   * Time at which the request will end if the rate so far continues; null if unknown, or if a part of the request is
+   * suspended.
+   */
   eta: string | null;
 }
 
@@ -35,7 +38,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** Previous stage; null when the current stage is reported. */
+  /** Previous stage of the file; null if `to` is the stage at the beginning of the watch. */
   from: Stage | null;
   to: Stage;
 }
@@ -83,7 +86,7 @@ export async function* watchRequest(
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of the last event of this request; the largest bigint while that event has no id. */
+  /** Id of the last event of this request. The largest possible bigint if that event has no id yet. */
   last: bigint;
 }
 
@@ -254,8 +257,8 @@ class ReportedStages {
 const PAGE = 1000;
 
 /**
- * Yields the current stages, and records them in `reported`. Stages are read in pages, so that a slow client occupies
- * no database connection.
+ * Yields the current stages of files, and records in `reported` which stages were yielded. Stages are read in pages, so
+ * that a slow client occupies no database connection.
  */
 async function* reportStages(
   ctx: Context,

@@ -44,7 +44,8 @@ export async function lockOwnRequest(
   id: number,
 ): Promise<LockedRequest> {
   const [request] = await tx.query<LockedRequest>(
-    // a caller must not wait for the lock of a request that the caller may not see
+    // `isVisibleQuota` is in the locking statement, so that no caller waits for the lock of a request that the caller
+    // may not see
     sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
@@ -107,7 +108,7 @@ export function parseRequestId(text: string): number {
 
 interface ListRequestsInput {
   quota?: string | null | undefined;
-  /** Default: live states. A request past its retention is listed only if ended states are requested. */
+  /** Default: live states. A request past its retention is listed only if `states` contains an ended state. */
   states?: readonly RequestState[] | null | undefined;
 }
 
@@ -176,8 +177,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
- * an ended request, streams the paths of the files that the request had at its end. Released files are omitted. For
- * paths that fit a page, use `getRequestWithPaths`.
+ * an ended request, streams the paths of the files that the request had at its end. Released files are omitted. Callers
+ * should use `getRequestWithPaths` if the paths fit into a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -193,7 +194,10 @@ export async function streamRequestPaths<T>(
 }
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
-  /** Paths in the order in which they joined, as comma-separated JSON strings; null if the paths exceed a page. */
+  /**
+   * Paths in the order in which they joined the request, as comma-separated JSON strings; null if the paths exceed a
+   * page.
+   */
   paths: string | null;
 }
 
@@ -279,9 +283,9 @@ export async function readUnresolved(
 
 interface UnresolvedCounts {
   unknown: number;
-  /** Number of files for which the quota has no room. */
+  /** Number of paths whose files do not fit into the quota. */
   refused: number;
-  /** Number of files that exceed the request's own limits. */
+  /** Number of paths whose files exceed the request's own limits. */
   overLimit: number;
 }
 

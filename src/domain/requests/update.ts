@@ -33,11 +33,11 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values of a request. Null removes a limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** User of the request's quota. Another user's quota is rejected. */
+  /** User whose quota the request is charged to. The update fails if this is not the user of the request's quota. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. Null removes the address; '' means the quota's own address. */
+  /** Address for the first-file email. Null removes the address. An empty text means the address of the quota. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
@@ -60,7 +60,7 @@ export async function updateRequest(
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // only updates that may add files wait for an import
+    // wait for a running import only if the update may add files
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
     // tryUpdate checks again, because the request may end after this check
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
@@ -80,8 +80,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files may join; then the transaction takes the catalogue lock, which precedes all other
- *   locks
+ * @param how.joins whether files may join. If so, the transaction locks the catalogue before it takes any other lock
  * @returns false, and changes nothing, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -94,7 +93,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // prevent the removal of the quota while the request is live
+    // lock the quota, so that no other transaction removes the quota of a live request
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);

@@ -1,7 +1,7 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
- * events, in the transaction that writes the figures, so that no event counts twice. A quota has a row for each hour in
- * which the quota changed.
+ * events. It counts them in the transaction that writes the counts, so that no event is counted twice. A quota has a
+ * row for each hour in which the quota changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -42,8 +42,8 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, samples the queue once in each period, and writes the history of quotas. The process may be killed at
- * any line.
+ * Counts events, measures the queue once in each period of five minutes, and writes the history of quotas. The process
+ * may be killed at any line.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
@@ -170,7 +170,7 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the points of quotas, by quota id: at `since` if known, at each later change, and now.
+ * Returns size and use of quotas, by quota id: at the time `since` if known, after each later change, and now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

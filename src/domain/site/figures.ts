@@ -12,10 +12,10 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** Recalls by state. `seconds` is the age of the oldest recall in the state. */
+  /** Number and bytes of recalls, by state. `seconds` is the age of the oldest recall in that state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Number of engines that have a drive or ask for one. */
+  /** Number of engine processes that use a drive or ask for a drive. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
@@ -32,7 +32,7 @@ export interface SiteFigures {
   }[];
   suspensions: { kind: string; mode: string; number: number }[];
   mail: { waiting: number; failing: number; oldestSeconds: number };
-  /** Number of batches of events that have no ids yet. */
+  /** Number of batches whose events have no ids yet. */
   unnumberedBatches: number;
 }
 

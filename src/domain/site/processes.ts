@@ -22,7 +22,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** Delay of the process in reading events, in seconds. */
+  /** By how many seconds the process lags behind when it reads new events. */
   lagSeconds: number;
 }
 
@@ -35,8 +35,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that the silent process `p` was replaced. A process that starts on the same host replaces one silent
- * process of the same kind, because the service manager starts killed processes again.
+ * The condition that the process `p` has no recent heartbeat, and that another process has replaced it. A process
+ * replaces one dead process of its kind on its host, because the service manager starts killed processes again.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

@@ -31,9 +31,9 @@ const BATCHES = 500;
 const EVENTS = 5000;
 
 /**
- * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash the next run continues. Batches
- * are marked first, in the order of their ids, so that no reader gets part of a batch that is being deleted. Only one
- * engine prunes at a time.
+ * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash, the next run continues the
+ * deletion. Batches are marked first, in the order of their ids, so that no reader gets part of a batch that is being
+ * deleted. Only one engine prunes at a time.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -74,7 +74,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** Selects one batch more than a step marks, because the last batch is kept. */
+/** Selects one batch more than `markBatches` marks at once, because the last batch is never deleted. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

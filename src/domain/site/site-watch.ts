@@ -15,7 +15,7 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** Pause after a slow check, as a multiple of the duration of the check. */
+/** Factor between the duration of a slow check and the pause that follows the check. */
 const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether further items may have changed, as before the first check. */
+  /** Whether items that are not in `items` may have changed too, as in the first value. */
   hasMore: boolean;
 }
 
@@ -51,8 +51,8 @@ class Watchers<Item> {
   }
 
   /**
-   * Yields changes. The first value has `hasMore` set. A client that reads everything after the first value misses no
-   * change.
+   * Yields changes. In the first value, `hasMore` is true. A client that reads everything after the first value misses
+   * no change.
    */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
@@ -209,12 +209,15 @@ export interface RequestChanges extends Changes<RequestChange> {
   at: string;
 }
 
-/** Maximum number of changed requests in one check. If more requests have changed, the changes count as unknown. */
+/**
+ * Maximum number of changed requests in one check. If more requests have changed, every watcher must read everything
+ * again.
+ */
 const MOST = 1000;
 
 /**
- * Selects requests with a change in a range of events. A request is not selected if its only change is that more files
- * are on disk or have failed.
+ * Selects the requests that changed according to a range of events. Omits a request if its only change is that more
+ * files are on disk or have failed.
  */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
@@ -246,7 +249,10 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
-/** Yields `hasMore` first, and then requests that were created, changed or ended, about once a second, without end. */
+/**
+ * Yields a value with `hasMore` first. Then yields, about once a second and without end, the requests that were
+ * created, changed or ended.
+ */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;

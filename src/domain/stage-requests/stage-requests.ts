@@ -24,7 +24,7 @@ import {
 } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Maximum number of lifetimes in a stage request. Each lifetime needs a request and a transaction. */
+/** Maximum number of disk lifetimes in a stage request. Each lifetime needs its own request and transaction. */
 const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
@@ -34,8 +34,8 @@ interface CreateStageRequestInput {
 }
 
 /**
- * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, the requests
- * that were already created stay until their retention ends.
+ * Creates a stage request. A file that cannot be staged is no error: `readStageRequest` reports the problem of the
+ * file. If the process dies, the requests that were already created stay until their retention ends.
  * @returns the id of the stage request
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
  *   removed
@@ -57,7 +57,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // one stage request may exceed the limit: its own paths are counted only when it is complete
+    // check the limit without the paths of this stage request, which are counted only after it is complete
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -87,7 +87,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 }
 
 interface Parts {
-  /** Files by lifetime, in the order in which the lifetimes first appear. */
+  /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
   /** Files with invalid paths, which no file in the catalogue can have. */
   invalid: StageRequestFileInput[];
@@ -152,7 +152,7 @@ function pathKeyOf(path: string): string {
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
 
-/** States of the WLCG Tape REST API. */
+/** State of a file, as defined by the WLCG Tape REST API. */
 export type StageRequestFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
 export interface StageRequestFileRow {
@@ -163,7 +163,7 @@ export interface StageRequestFileRow {
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
-  /** Whether the request ended before the file was on disk. */
+  /** Whether the request that contains the file ended before the file was on disk. */
   isLate: boolean;
 }
 
@@ -171,7 +171,7 @@ export interface StageRequestRow {
   id: string;
   quota: string;
   madeAt: string;
-  /** Start of the first recall; null if no recall has started. */
+  /** Time at which the first recall of a file started; null if no recall has started. */
   startedAt: string | null;
   /** Time at which the last file was on disk or failed; null while a file is pending. */
   endedAt: string | null;
@@ -419,18 +419,18 @@ async function releaseByRequest(
           WHERE b.stage_request_id = ${stageRequestId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
-    // an ended request is accepted, because the lifetime may have ended before the client releases the files
+    // accept an ended request, because the disk lifetime may have passed before the client releases the files
     await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true });
   }
 }
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Minimum age in days at which a stage request is deleted. At this age its creation is complete, and its client has
- * read it.
+ * Minimum age in days at which a stage request is deleted. After this time, a stage request is no longer being created,
+ * and its client has read it.
  */
 const MIN_DAYS = 1;
-/** Number of stage requests that one statement deletes, with some tens of thousands of rows of files. */
+/** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
 const STEP = 1000;
 
 /**

@@ -1,9 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
- * A purge first closes the quota and revokes tokens. The purge then changes the audit log in steps, because the log may
- * have many millions of rows. A last transaction changes everything else. Until the last transaction the name still
- * identifies the user's rows, so a second call continues after a crash.
+ * A purge begins by closing the quota and revoking the user's tokens. After that, the purge changes the audit log in
+ * steps, because the log may have many millions of rows. A last transaction changes everything else. Before this
+ * transaction, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +20,9 @@ import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
-/** Milliseconds after which other processes have stored or dropped counts that contain the name. */
+/**
+ * Milliseconds after which other processes no longer have counts of rejections in memory that contain the user's name.
+ */
 const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
@@ -33,10 +35,10 @@ export interface PurgeResult {
 }
 
 /**
- * Purges a user. The pseudonym is random, and is never stored together with the name. Revoked tokens end the user's
- * streams.
- * @throws NotFoundError if there is no data of the user, as in a second call; InUseError if requests of the user are
- * live
+ * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoked tokens end
+ * the user's streams.
+ * @throws NotFoundError if Tapegate has no data of the user, as after an earlier purge; InUseError if requests of the
+ *   user are live
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
   // the audit row must not contain the name, whether the purge succeeds or is rejected
@@ -48,16 +50,16 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // settle the counts of rejections, because they contain the name as well
+    await ctx.refusals.settle(); // store the pending counts of rejections, because they contain the user's name as well
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
     const { changed: auditRows, newest } = await purgeInAudit(ctx, person);
-    // complete the work even if the caller disconnects
+    // finish the purge even if the caller disconnects
     const result = await withSlot({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, auditEntry })),
     );
-    await purgeInAudit(ctx, person, newest + 1n); // also replace the name in audit rows that were written during the purge
+    await purgeInAudit(ctx, person, newest + 1n); // replace the name in audit rows that were written during the purge
     return result;
   });
 }
@@ -67,8 +69,8 @@ interface Person {
   /** Names of the user as an owner of requests, one for each role. */
   owners: readonly string[];
   /**
-   * Email address of the quota, if no other quota has this address. The address is removed everywhere, even from
-   * requests and emails of other users.
+   * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
+   * address is removed everywhere, even from requests and emails of other users.
    */
   address: string | null;
   pseudonym: string;
@@ -89,10 +91,13 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
   return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
 }
 
-/** Ends the user's access, and prevents new requests. @param action audited if the user had access */
+/**
+ * Ends the user's access, and prevents new requests. @param action action to record in the audit log if the user had
+ * access
+ */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    await lockCatalogue(tx, 'alone'); // wait until pending requests are created or rejected, because they may belong to the user
+    await lockCatalogue(tx, 'alone'); // wait until other transactions have created their requests, which may belong to the user
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
     const [closed] = await tx.query<{ count: number }>(
@@ -103,7 +108,7 @@ async function closeUser(ctx: Context, user: string, action: AuditedAction): Pro
           ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // counts in other processes contain the name as well
+    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // other processes must drop the name from pending counts of rejections
     if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   });
 }
@@ -115,7 +120,7 @@ async function purgePerson(
   { auditRows, auditEntry }: { auditRows: number; auditEntry: AuditEntry },
 ): Promise<PurgeResult> {
   const { user, pseudonym } = person;
-  await lockAdvisory(tx, 'webhooks'); // wait for an engine that is queueing messages
+  await lockAdvisory(tx, 'webhooks'); // wait until no engine is queueing webhook messages
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
@@ -151,8 +156,8 @@ function ofPerson({ user, owners, address }: Person): Sql {
 }
 
 /**
- * Replaces the user in requests. Patterns and paths stay, because they belong to the archive. Labels of the user's own
- * requests are replaced, because labels are free text.
+ * Replaces the user's name in requests. Patterns and paths stay unchanged, because they describe the archive and not
+ * the user. Labels of the user's own requests are replaced, because labels are free text.
  */
 async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, address } = person;
@@ -170,7 +175,7 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Clears the quota. The row of the quota stays, because requests refer to it. */
+/** Removes the user's data from the quota. The row of the quota stays, because requests refer to the row. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
@@ -181,8 +186,9 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 
 /**
  * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
- * Renames the user in path rules, because all users may access a directory without rules. In reasons of other
- * suspensions, only the address can be recognised, so only the address is replaced.
+ * Renames the user in path rules instead of deleting the rules, because all users may access a directory without rules.
+ * Replaces the email address, but not the name, in the reasons of other suspensions, because a name may be an ordinary
+ * word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
@@ -242,7 +248,7 @@ const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = 
 const STEP = 10_000n;
 
 /**
- * Replaces a person in the audit log, from the row `from` on.
+ * Replaces a user's name and email address in the audit log, from the row with the id `from` on.
  * @returns the number of changed rows, and the last id that was read
  */
 async function purgeInAudit(
