@@ -4,19 +4,22 @@
 import { TapeError } from '../core/errors.js';
 
 /**
- * Reports that the volume or its file system is unavailable, which is not a failure of a file. Any error of `mount`
- * counts as a VolumeError.
+ * Reports that the volume or its file system is unavailable. A VolumeError does not count as a failure of a file. The
+ * engine treats any error of `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
 
-/** Reports that the drive is busy, broken or misconfigured. Another drive may read the volume at once. */
+/**
+ * Reports that the drive is busy, broken or misconfigured. The engine may use another drive for the volume immediately.
+ */
 export class DriveError extends VolumeError {}
 
-/** Reports that this process cannot reach the library. This error does not suspend the volume. */
+/** Reports that this process cannot reach the library. A LibraryError does not suspend the volume. */
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must act. In this case the engine suspends the library, and retries after longer pauses.
+ * Returns whether an operator must fix the cause of an error. After such an error, the engine suspends the library, and
+ * retries after longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
@@ -26,30 +29,33 @@ export function isRefusal(error: unknown): error is LibraryError {
 export interface FileOnVolume {
   path: string;
   /**
-   * Null if the catalogue has no position. Only libraries that find files by path are asked to read a file without a
-   * position.
+   * Position of the file on the volume; null if the catalogue has no position. The engine reads a file without a
+   * position only from a library that finds files by path.
    */
   position: bigint | null;
   /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
   size: bigint;
-  /** `adler32:…`, if the reader compares the checksum. */
+  /** Checksum, such as `adler32:…`, if the reader compares the checksum of the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the first restore. A checksum from the first restore cannot reveal a read
-   * error of that restore.
+   * Whether the checksum was computed from the bytes of the first restore. A checksum from the first restore cannot
+   * reveal a read error of that restore.
    */
   isChecksumTaken?: boolean | undefined;
 }
 
 /**
- * The contract of a drive library. Test suites: test/support/tape-library.ts, and tape-library-writes.ts for writes.
+ * The contract of a drive library. The suites in test/support/tape-library.ts and tape-library-writes.ts test the
+ * contract.
  *
- * A library knows volumes and files, but no requests, users or database. Several drives may call a method at once, but
- * never for the same volume. Every failure is a TapeError, whose class says whether a retry can help. An aborted call
- * rejects with the signal's reason. Any other error is a bug of the library.
+ * A library knows volumes and files, but no requests, users or database. The engine may call a method for several
+ * drives concurrently, but never for the same volume. Every failure is a TapeError, whose class says whether a retry
+ * can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface DriveLibrary {
-  /** The library's own time limits, in seconds. A call does not count as stalled before its limit has passed. */
+  /**
+   * The library's own time limits for calls, in seconds. The engine treats a call as stalled only after its time limit.
+   */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
   /**
@@ -62,40 +68,42 @@ export interface DriveLibrary {
 /** A drive library that the command `archive` can write to. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. Later writes go to the same library, or fail. Absent if the library is
-   * always available.
+   * Opens the library before the first write. If another library replaces the opened library, later writes fail. The
+   * method is absent if the library is always available.
    * @param make whether to create a missing library
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches, and its highest position. The position is 0 if the volume is empty. A
-   * longer name counts as later.
+   * Finds the last volume whose name matches `names`, and the highest position on the volume. The position is 0 if the
+   * volume is empty. A longer volume name is later than a shorter volume name.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file, and creates its volume if needed. The file is durable when the promise resolves. If the library has
-   * `sync`, the file is durable only when `sync` resolves. If the promise rejects, the file does not exist. A chunk is
-   * in use until the next chunk is requested. Errors of `bytes` are rethrown unchanged.
-   * @param position the position to write; an occupied position is rejected as PERMANENT, never overwritten
+   * Writes a file to a volume, and creates a missing volume. When the promise resolves, the file is durable, unless the
+   * library has the method `sync`, which makes files durable. If the promise rejects, the file does not exist. The
+   * caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors of `bytes`
+   * unchanged.
+   * @param position the position of the file on the volume; the library rejects an occupied position with the class
+   *   PERMANENT
    * @returns the number of bytes written
-   * @throws LibraryError if the library does not exist: a write never creates a library
+   * @throws LibraryError if the library does not exist, because `write` never creates a library
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
   /**
-   * Makes all files written to a volume durable. Syncing files together is faster than syncing each file. If the
-   * promise rejects, no file of this `sync` is durable.
+   * Makes all files written to a volume durable. A sync of many files is faster than a sync after each file. If the
+   * promise rejects, the caller must treat all files since the previous `sync` as not durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {
   /**
-   * Reads a file's bytes in order. Each chunk belongs to the reader. The engine reads one file at a time, in plan
-   * order, and may stop early. Rejects if the signal aborts.
+   * Reads a file's bytes in order. The reader owns each chunk, and may reuse its memory. The engine reads one file at a
+   * time, in the planned order, and may stop before the end of a file. Rejects if the signal aborts.
    * @throws TapeError PERMANENT if the volume has no such file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;

@@ -1,10 +1,13 @@
-/** Reads files of a library in chunks, and maps file system errors to the error classes of a tape. */
+/** Reads files of a library in chunks, and maps file system errors to tape errors. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
 import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../core/errors.js';
 
-/** Opens a raw file descriptor. For small files, descriptors take half the CPU time of a FileHandle. */
+/**
+ * Opens a file as a raw file descriptor. For small files, a raw file descriptor takes half the CPU time of a
+ * FileHandle.
+ */
 const openFd = promisify(fs.open);
 const readFd = promisify(fs.read) as (
   fd: number,
@@ -12,7 +15,7 @@ const readFd = promisify(fs.read) as (
 ) => Promise<{ bytesRead: number }>;
 
 /**
- * Yields the bytes of a regular file. Each chunk belongs to the reader.
+ * Yields the bytes of a regular file. The reader owns each chunk, and may reuse its memory.
  * @param explain converts a read error into the error to throw
  */
 export async function* readFileChunks(
@@ -27,7 +30,7 @@ export async function* readFileChunks(
     signal.throwIfAborted();
     // O_NONBLOCK: opening a pipe would wait for a writer
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // takes no I/O: the inode is cached after `open`
+    const stats = fs.fstatSync(fd); // does not block, because the inode is cached after `open`
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -42,12 +45,12 @@ export async function* readFileChunks(
   } catch (error) {
     throw signal.aborted ? signal.reason : await explain(error);
   } finally {
-    await ahead?.catch(() => {}); // a pending read still uses the descriptor
-    if (fd !== undefined) fs.closeSync(fd); // closing a descriptor after reads does not block
+    await ahead?.catch(() => {}); // wait for a pending read, which still uses the file descriptor
+    if (fd !== undefined) fs.closeSync(fd); // does not block, because the file was only read
   }
 }
 
-/** Starts to read the next chunk. An error is reported only if the caller awaits the chunk. */
+/** Starts to read the next chunk. If the read fails, only a caller that awaits the chunk gets the error. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
   const block = takeBlock();
   const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);
@@ -73,8 +76,8 @@ const CLASSES: Record<string, ErrorClass> = {
 };
 
 /**
- * Converts a file system error to a TapeError. Returns any other error unchanged.
- * @param missing the error message for ENOENT
+ * Converts a file system error to a TapeError, and returns any other error unchanged.
+ * @param missing text that replaces the message of an ENOENT error
  */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);

@@ -1,7 +1,7 @@
 /**
  * Finds programs and secrets that the administrator of a host offers to libraries, as files below
- * `TAPEGATE_LIBRARY_DIR`. Operators of Tapegate select these files by name. If settings could contain a path or the
- * name of a variable, an operator's token could run any program of the host, and send any file to any server.
+ * `TAPEGATE_LIBRARY_DIR`. Operators of Tapegate select these programs and secrets by file name. Settings contain no
+ * paths, because an operator's token could otherwise run any program of the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,7 +10,10 @@ import { messageOf, quote } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
-/** Suffix of the file that lists the hosts of a secret. The rest of the file's name is the secret's name. */
+/**
+ * Suffix of the file that lists the hosts to which a secret may be sent. The rest of the file's name is the name of the
+ * secret.
+ */
 const HOSTS = '.hosts';
 
 export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
@@ -27,8 +30,8 @@ export const programPath = (env: Site['env'], name: string): string => pathOf(en
 export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
- * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the allowed hosts, one host per line, with
- * or without a port. The file is read again for each request.
+ * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the allowed hosts of the secret `NAME`, one
+ * host per line, with or without a port. Each call reads the file again.
  * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {

@@ -26,23 +26,32 @@ import type { Demand, RetainedFile, StagedFile, StagingLibrary } from '../stagin
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
 import { type Caller, endSeconds, runScript, streamScript } from './script-calls.js';
 
-/** A program with its arguments. The engine finds the program by its name. */
+/**
+ * Schema of a command: a program with its arguments. The first item is the name of a program that the administrator of
+ * the host offers.
+ */
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
       `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
   });
 
-/** Names of variables that suggest a secret. Secrets are rejected, because settings are stored in the database. */
+/**
+ * Matches names of environment variables that probably contain a secret. Such variables are rejected, because settings
+ * are stored in the database.
+ */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Names of allowed variables. Variables such as LD_PRELOAD and BASH_ENV could run programs that the administrator of
- * the host does not offer.
+ * Matches the names of allowed environment variables. Other variables such as LD_PRELOAD and BASH_ENV could run
+ * programs that the administrator of the host does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;
 
-/** A line `NAME=value`. Error messages never show the value, because it may be a secret. */
+/**
+ * Schema of an environment variable, `NAME=value`. Error messages never show the value, because the value may be a
+ * secret.
+ */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
   if (name !== undefined && value !== undefined && SAFE.test(name) && !SECRET.test(name)) return [name, value] as const;
@@ -108,7 +117,10 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/** Creates the caller of the scripts. Scripts receive only these variables, and not Tapegate's whole environment. */
+/**
+ * Creates the object that runs the scripts. Scripts receive only the environment variables below, and none of
+ * Tapegate's other variables.
+ */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
     locate: ([program = '', ...args]) => [programPath(env, program), ...args],
@@ -213,10 +225,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/**
- * Returns the files that a release leaves on disk. Without a release script, files stay on disk until they expire, and
- * requested files still arrive.
- */
+/** Returns the files that stay on disk or will still arrive after a release without a release script. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -1,11 +1,11 @@
-/** JSON lines: the files that a script receives, and the states that it reports. */
+/** Writes the files that a script receives, and parses the file states that the script reports, as JSON lines. */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, RetainedFile, StagedFile } from '../staging.js';
 
 export class ProtocolFault extends Error {}
 
-/** Writes one line of JSON per file. Sizes and positions are JSON integers of up to 64 bits. */
+/** Returns one line of JSON per file. File sizes and positions are JSON integers of up to 64 bits. */
 export function writeFiles(files: readonly StagedFile[]): string {
   return files
     .map(({ path, volume, position, size }) => {
@@ -18,7 +18,7 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** Parses a script's output, and checks that it concerns only the files of the call. */
+/** Parses a script's output, and checks that the output contains only files of the call. */
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
@@ -26,13 +26,13 @@ export class Answer {
   private readonly paths: ReadonlySet<string>;
   private readonly words: readonly string[];
 
-  /** @param words the allowed states of a file */
+  /** @param words the file states that the script may report */
   constructor(files: readonly StagedFile[], words: readonly string[]) {
     this.paths = new Set(files.map(({ path }) => path));
     this.words = words;
   }
 
-  /** @throws ProtocolFault if the output violates the protocol */
+  /** Parses the output of the script. @throws ProtocolFault if the output violates the protocol */
   take(output: Uint8Array): void {
     for (const line of decode(output).split('\n')) if (line.trim() !== '') this.takeLine(line);
   }

@@ -1,4 +1,7 @@
-/** Runs a site's scripts with time limits. Maps exit codes to errors (table in docs/operators/libraries/command.md). */
+/**
+ * Runs a site's scripts with time limits, and maps their exit codes to errors. docs/operators/libraries/command.md
+ * lists the exit codes.
+ */
 import { type ErrorClass, oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
@@ -7,21 +10,21 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the name of a program by the program's path. */
+  /** Replaces the name of the program, the first item of `command`, by the program's path. */
   locate(command: readonly string[]): string[];
 }
 
-/** Returns the seconds to wait for a script that keeps running after SIGTERM. */
+/** Returns the maximum number of seconds from SIGTERM until this process stops waiting for a script. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 /**
- * Objects that a failure of a script affects:
+ * The files that a failed script call affects:
  * - `all`: all files of the call; the failure counts against the library;
- * - `volume`: the mounted volume;
+ * - `volume`: all files on the mounted volume;
  * - `file`: one file of a drive library;
- * - `staged`: one file of a staging library, which may be on tape only.
+ * - `staged`: one file of a staging library, which may not have been staged to disk yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
@@ -43,14 +46,14 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
-/** Maximum output of a script in bytes. The output is kept in memory. */
+/** Maximum output of a script in bytes. The limit exists because the whole output is stored in memory. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 /**
  * Runs a script.
  * @returns the script's output; empty unless `isRead`
- * @throws TapeError whose class depends on the exit code; TRANSIENT if the script takes longer than `seconds`, or
- * writes too much
+ * @throws TapeError if the script fails. The exit code determines the error class, which is TRANSIENT if the script
+ *   takes longer than `seconds` or writes too much.
  */
 export async function runScript(
   caller: Caller,
@@ -84,9 +87,9 @@ export async function runScript(
 }
 
 /**
- * Yields the output of a script at the reader's pace. Stops the script if it takes longer than `silenceSeconds` to
- * write the next byte or to end.
- * @throws TapeError whose class depends on the exit code, after the last byte
+ * Yields the output of a script at the reader's pace. Stops the script if it writes no byte for `silenceSeconds`, or
+ * does not exit within this time after its last byte.
+ * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
  */
 export async function* streamScript(
   caller: Caller,
@@ -102,7 +105,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // time that the reader takes is not silence of the script
+      isWaiting = false; // do not count the time that the reader takes as silence of the script
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;
@@ -131,14 +134,14 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** Matches a line on standard error that says when to retry. This line is not part of the error message. */
+/** Matches a line on standard error that says after how many seconds to retry. Error messages omit this line. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;
 
 /**
  * @param what the call's name in the message, such as `mount of "A00001"`
- * @returns undefined if the script succeeded
+ * @returns the error for the script's exit code; undefined if the script succeeded
  */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
   if (end.code === 0) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Runs a site's script without a shell, in a process group that ends with the script. Keeps a bounded amount of the
- * script's output in memory.
+ * Runs a site's script without a shell, in a process group that is killed when the script exits. Stores at most a fixed
+ * amount of the script's output in memory.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -11,17 +11,17 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script, which inherits none from this process. */
+  /** All environment variables of the script. The script inherits no environment variable from this process. */
   environment: Readonly<Record<string, string>>;
-  /** Standard input; empty if absent. */
+  /** Standard input of the script; if absent, the script has no input. */
   input?: string;
-  /** Whether to read standard output; otherwise it is discarded. */
+  /** Whether to read the script's standard output. Otherwise the output is discarded. */
   isRead: boolean;
   /** Milliseconds from SIGTERM to SIGKILL. */
   killMs: number;
 }
 
-/** Exit status of a script. Both values are null if the process still exists after SIGKILL. */
+/** Exit status of a script. `code` and `signal` are both null if the process still exists after SIGKILL. */
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
@@ -30,13 +30,16 @@ export interface ScriptEnd {
 
 const TAIL_BYTES = 8 * 1024;
 
-/** Time to wait for the rest of standard error after the script exits, because a child process may keep it open. */
+/**
+ * Maximum time to wait for the rest of standard error after the script exits. A child process may keep standard error
+ * open for longer.
+ */
 const TAIL_MS = 1000;
 
-/** Time to wait after SIGKILL for a process that hangs in the kernel. */
+/** Maximum time to wait for the end of a process after SIGKILL. A process that hangs in the kernel does not end. */
 export const GIVE_UP_MS = 2000;
 
-/** @throws LibraryError if the script cannot be started */
+/** Starts a script. @throws LibraryError if the script cannot be started */
 export function startScript(run: ScriptRun): Script {
   const [program = '', ...args] = run.command;
   try {
@@ -52,10 +55,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/**
- * Error codes of a missing or forbidden program. A retry does not help, unlike after an error for lack of memory or
- * processes.
- */
+/** Error codes of a program that is missing or must not be executed. After such an error, a retry does not help. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -63,7 +63,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** Explains why a program did not start. ENOENT means that the program or its interpreter is missing. */
+/** Returns the reason why a program did not start. ENOENT means that the program or its interpreter is missing. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
@@ -89,17 +89,20 @@ export class Script {
     this.child = child;
     this.killMs = killMs;
     this.ended = this.watch(command[0] ?? '');
-    this.ended.catch(() => {}); // `finish` throws the error
+    this.ended.catch(() => {}); // prevents an unhandled rejection; `finish` throws the error
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
-    // without a listener, Node.js discards the output at exit, before a late reader begins
+    // without a listener, Node.js discards the output when the script exits before a caller reads the output
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // a script may end without reading its input
+    child.stdin?.on('error', () => {}); // ignore the error, because a script may exit without reading its input
     child.stdin?.end(input);
   }
 
-  /** Yields standard output until it ends or the script is stopped. The script blocks while its output is not read. */
+  /**
+   * Yields the script's standard output, until the output ends or the script is stopped. The script blocks while
+   * nothing reads its output.
+   */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of this.child.stdout ?? []) {
@@ -113,8 +116,8 @@ export class Script {
   }
 
   /**
-   * Ends the output of an exited script once everything was read and nothing more arrives. A child process outside the
-   * process group may keep the output open.
+   * Closes the output of an exited script after all output was read and no more arrives. A child process outside the
+   * process group may still keep the output open.
    */
   private drain(output: Readable): void {
     let before = -1;
@@ -130,8 +133,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` throws the reason of the
-   * first call.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. After a call of `stop`, `finish`
+   * throws the `reason` of the first call.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;
@@ -144,7 +147,7 @@ export class Script {
   }
 
   /**
-   * Waits for the end of the script.
+   * Waits until the script has ended.
    * @throws the reason given to `stop`; LibraryError if the script could not be started
    */
   async finish(): Promise<ScriptEnd> {
@@ -175,7 +178,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // kills the rest of the group; its id is not reused while the group has members
+        this.kill('SIGKILL'); // kill the rest of the process group, whose id is not reused while it has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });

@@ -1,6 +1,6 @@
 /**
- * The library type `directory`: a volume is a directory, and a position is a file in it. File system errors become tape
- * errors.
+ * The library type `directory`, in which a volume is a directory, and each position on the volume is a file. File
+ * system errors become tape errors.
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
@@ -22,14 +22,17 @@ export const directory: DriveKind<{ directory: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/** Number of concurrent syncs. Concurrent syncs share one commit of the file system's journal. */
+/**
+ * Number of files that are synced concurrently, because concurrent syncs can share one commit of the file system's
+ * journal.
+ */
 const SYNCS = 8;
 
-/** @param dir the library's directory, which `openLibrary` creates if needed */
+/** Creates a library of the type `directory`. @param dir the library's directory, which `openLibrary` can create */
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryDirectory(root);
-  /** Files that were written but not synced, by the directory of their volume. */
+  /** Paths of files that were written but not synced, by the directory of their volume. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -68,7 +71,8 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const directory = volumeDirectory(root, volume);
       const files = unsynced.get(directory) ?? [];
-      unsynced.delete(directory); // forget the files first: if a sync fails, a repeated sync may falsely succeed
+      // never sync a file twice: after a failed sync, a second sync may succeed without writing the data
+      unsynced.delete(directory);
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
@@ -82,7 +86,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
   };
 }
 
-/** Returns the last volume whose name matches, with its last position. */
+/** Returns the last volume whose name matches `names`, with the highest position on the volume. */
 async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
   const volumes = (await readdir(root)).filter((name) => names.test(name));
   const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
@@ -109,7 +113,7 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-/** Returns whether `a` is later than `b`. The names end with numbers that are padded with zeros. */
+/** Returns whether the name `a` is later than the name `b`. Both names end with a number that is padded with zeros. */
 const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
@@ -123,7 +127,7 @@ async function isExistingDirectory(directory: string): Promise<boolean> {
   }
 }
 
-/** @returns why the volume is unreadable; undefined if the volume is readable */
+/** Returns the reason why a volume is unreadable; undefined if the volume is readable. */
 async function findProblem(directory: string): Promise<string | undefined> {
   try {
     if (!(await isExistingDirectory(directory))) return `the volume ${directory} no longer exists`;
@@ -150,7 +154,7 @@ function readFile(
   });
 }
 
-/** An error of the bytes to write, for which the tape is not to blame. */
+/** Wraps an error of the source from which `write` reads the bytes. Such an error does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -178,7 +182,7 @@ async function writeFile(
       written += BigInt(chunk.length);
     }
     signal.throwIfAborted();
-    await link(partial, file); // a link never overwrites a file, unlike a rename
+    await link(partial, file); // `link` never overwrites an existing file, unlike `rename`
     return written;
   } finally {
     await handle.close();
@@ -209,13 +213,14 @@ function classify(error: unknown, where: string): unknown {
 }
 
 /**
- * Name of the marker file in each library that Tapegate has created. Without this file, an empty directory may be an
- * unmounted mount point. The name is not a valid volume name.
+ * Name of the marker file in each library that Tapegate has created. An empty directory without this file may be an
+ * unmounted mount point. The file's name is not a valid volume name.
  */
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories. Tape copies do not store the modes of the original files, so only the owner may read the copies.
+ * Mode of directories in a library. Only the owner may read tape copies, because tape copies do not store the modes of
+ * the original files.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -223,8 +228,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * Identity of the directory when it was opened. If a file system is mounted over the directory, or another directory
-   * replaces it, the identity differs.
+   * Identity of the library's directory when it was opened. The identity changes if a file system is mounted over the
+   * directory, or another directory replaces it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -233,6 +238,7 @@ class LibraryDirectory {
   }
 
   /**
+   * Opens the library for writing.
    * @param make whether to create the library if it is missing or empty
    * @throws LibraryError
    */
@@ -258,14 +264,14 @@ class LibraryDirectory {
     );
   }
 
-  /** @throws LibraryError if the library is empty, and therefore probably not mounted */
+  /** Rejects an empty library, because it is probably not mounted. @throws LibraryError */
   async expect(volume: string): Promise<void> {
     const isEmpty = await this.isEmpty(`, which should contain the volume ${volume},`);
     if (isEmpty)
       throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
-  /** @throws LibraryError if another directory has replaced the opened library */
+  /** Rejects the library if another directory has replaced it since it was opened. @throws LibraryError */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
@@ -273,7 +279,7 @@ class LibraryDirectory {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
-  /** Creates a volume's directory durably. Never creates the library's directory. */
+  /** Creates a volume's directory, and syncs the library's directory. Does not create a missing library. */
   async makeVolume(directory: string): Promise<void> {
     await this.check();
     try {
@@ -284,7 +290,7 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the volume's empty directory, which is outside the opened library, if it still exists
+      // remove the volume's new directory, because it is not in the library that was opened
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -294,7 +300,7 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // follow no link, and wait for no pipe, that another process created meanwhile
+      // another process may have created a link or a pipe with this name: do not follow a link or wait for a pipe
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
@@ -325,18 +331,20 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the record of the Tapegate that owns a library or a restore disk. The name begins like the name of a disk's
- * marker. A library that contains only this record counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. The name begins like the
+ * name of a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 
-/** Returns whether a library contains nothing but an owner record, and may therefore not be mounted. */
+/**
+ * Returns whether a library contains nothing but the file `ownerName`. Such a library may be an unmounted mount point.
+ */
 export async function isEmptyLibrary(root: string): Promise<boolean> {
   return await isEmpty(await opendir(root));
 }
 
 async function isEmpty(library: Dir): Promise<boolean> {
-  // leaving the loop closes the directory
+  // the end of the loop closes the directory, even after `return`
   for await (const { name } of library) if (!name.startsWith(ownerName)) return false;
   return true;
 }
