@@ -6,14 +6,15 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Contract of the libraries to follow. Default: both contracts. */
+  /** Only libraries with this contract are followed. Default: libraries with either contract. */
   contract?: Library['contract'];
-  /** Returns a key of the library's settings. When the key changes, the library's work is restarted. */
+  /** Returns a key that depends on the library's settings. The library's work is restarted when the key changes. */
   keyOf: (library: Library) => string;
   stop: AbortSignal;
   /**
-   * @param stop aborts when the library is changed or removed, or with `FollowOptions.stop` @returns when all work has
-   * ended
+   * Starts the work of a library.
+   * @param stop aborts when the library is changed or removed, or `FollowOptions.stop` aborts
+   * @returns a promise that settles when all work of the library has ended
    */
   work: (library: Library, stop: AbortSignal) => Promise<unknown>;
 }
@@ -22,7 +23,7 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** Includes the work of changed or removed libraries until that work has ended. */
+  /** All running work, including the work of changed or removed libraries until that work has ended. */
   private readonly works = new Set<Promise<unknown>>();
   /** Settings of libraries that this program does not support, by library id. */
   private readonly refused = new Map<number, string>();
@@ -87,7 +88,7 @@ export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Returns a key that changes when requests to the library must be made differently. */
+/** Returns a key that changes when files must be requested from the library differently. */
 export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

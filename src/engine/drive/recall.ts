@@ -1,6 +1,6 @@
 /**
- * Recalls the files of a batch from a mounted volume: read, checksum and write in one pass, sync, put in place. Reads
- * one file after the other, while earlier files are still being written and synced.
+ * Recalls the files of a batch from a mounted volume. Reads, checksums and writes each file in one pass, then syncs the
+ * copy and puts it in place. Reads one file after the other, while earlier files are still being written and synced.
  *
  * | state | step | next |
  * |---|---|---|
@@ -11,13 +11,14 @@
  * | CONFIRMED | put the partial file in place, without replacing a file (`place`) | PLACED |
  * | PLACED | sync the directory and its parents, report the outcome (`BatchRun.settle`) | REPORTED |
  *
- * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
- * stays RUNNING. The engine that claims the drive next (stale-files.ts) removes the partial file and requeues the
- * recall. If the copy was PLACED but not reported, the next recall replaces the copy, or a job removes the copy.
+ * An error in any state discards the partial file, and `judge` decides the outcome. If the engine is killed, the recall
+ * keeps the state RUNNING in the database. The engine that claims the drive next (stale-files.ts) removes the partial
+ * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces the copy,
+ * or a job removes the copy.
  *
- * The path may contain an unrecorded file: a user's file, or a copy whose record was lost in a failover or a restored
- * backup. The recall never replaces an unrecorded file. If the file has the bytes just read from tape, the file
- * satisfies the recall.
+ * The copy's path may contain an unrecorded file: a user's file, or a copy whose record was lost in a failover or a
+ * restored backup. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
+ * copy satisfies the recall.
  */
 import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
@@ -45,15 +46,15 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Start of the batch, before disks were assigned, by `performance.now()`. */
+  /** Time, by `performance.now()`, at which the batch began, before disks were assigned to its files. */
   since: number;
-  /** Trace context by file id; undefined if no request is traced. */
+  /** The `traceparent` value of each traced recall, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** One signal per recall. A signal aborts when its recall, or all work of the drive, must stop. */
+  /** One abort signal for each recall, which aborts when the recall, or all work of the drive, must stop. */
   signals: readonly AbortSignal[];
   /** Aborts when every recall of the batch has been stopped. */
   signal: AbortSignal;
-  /** Ends the batch. Called when no recall of the batch is running. */
+  /** Ends the batch. Called when no recall of the batch is still running. */
   end(): void;
 }
 
@@ -65,16 +66,16 @@ interface BatchWork {
   budget: Budget;
   disks: FailingDisks;
   links: LinkKeeper;
-  /** Name of the volume or staging library. */
+  /** Name of the volume or staging library from which the files are read. */
   name: string;
 }
 
 /**
- * Reads the files of recalls in the given order, and reports one outcome per recall. A recall stopped by its signal
+ * Reads the files of recalls in the given order, and reports one outcome per recall. A recall that its signal stopped
  * gets the outcome `returned`.
- * @returns when all files are read. The caller must await `written`, which settles when all outcomes are reported. If
- *   `written` rejects, unreported recalls have no outcome. `failure` is the error that made the volume unreadable; the
- *   remaining recalls are `returned`
+ * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
+ *   outcomes are reported. If `written` rejects, some recalls have no outcome. `failure` is the error that made the
+ *   volume unreadable; recalls of files that were not read are then `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -97,13 +98,13 @@ class BatchRun {
   private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   private readonly remains: Remains;
-  /** Copies whose files are read but that are not yet written, synced and in place. Never rejects. */
+  /** Unfinished writes of copies: a promise settles when its copy is in place, or has failed. Never rejects. */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** Chain of reports. After the first error, no further outcomes are reported. */
+  /** Promise chain of the reports. After the first failed report, no further outcomes are reported. */
   private reporting = Promise.resolve();
-  /** An error that shows that the whole volume is unreadable, not a single file. */
+  /** The error that shows that the whole volume, and not only a single file, is unreadable. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -163,8 +164,8 @@ class BatchRun {
 
   /**
    * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if a sync fails,
-   * because a crash of the disk's host may lose the copy. Also marks an outcome if an empty directory created for the
-   * recall cannot be removed. Never rejects.
+   * because a crash of the disk's host may lose the copy. Also marks an outcome `isUnseen` if an empty directory
+   * created for the recall cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -194,8 +195,8 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // database unavailable; the file is not at fault
-    // the file will be staged again and delays no other file
+    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, not the file
+    // the library stages the file again, so that the drive can read other files meanwhile
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
@@ -227,7 +228,7 @@ class BatchRun {
     });
   }
 
-  /** Waits until the last copy is in place and reported. Closes the directories, also after an error. */
+  /** Waits until the last copy is in place and reported. Closes the open directories, also after an error. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -240,7 +241,7 @@ class BatchRun {
   }
 }
 
-/** A recall that has ended, but whose directory is not synced yet. */
+/** A recall that has ended, but whose copy's directory is not synced yet. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -256,7 +257,7 @@ interface CopyWork {
 
 type Identity = { ino: bigint; mtimeNs: bigint };
 
-/** The copy of one recall, from OPENED to PLACED. A failed step removes the partial file. */
+/** The copy of one recall, in the states from OPENED to PLACED. A failed step removes the partial file. */
 class RecalledCopy {
   private readonly work: CopyWork;
   private readonly recall: RunningRecall;
@@ -276,11 +277,11 @@ class RecalledCopy {
   }
 
   /**
-   * Goes from STARTED to OPENED.
+   * Changes a recall's state from STARTED to OPENED: opens the directory of the copy.
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // after a stall, another engine may already have cleaned up: then create no directory or partial file
+    // create no directory or partial file after a stall, because another engine may have cleaned up already
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -288,7 +289,8 @@ class RecalledCopy {
   }
 
   /**
-   * Goes from OPENED to READ: reads the whole file. The last writes may still be pending on return.
+   * Changes the copy's state from OPENED to READ: reads the whole file. When the promise settles, the last writes to
+   * disk may still be pending.
    * @throws TapeError MEDIA if the tape copy differs from the catalogue
    */
   async read(volume: MountedVolume, signal: AbortSignal): Promise<Sums> {
@@ -317,7 +319,7 @@ class RecalledCopy {
     }
   }
 
-  /** Goes from READ to PLACED. */
+  /** Changes the copy's state from READ to PLACED. */
   async finish(sums: Sums): Promise<RecallOutcome> {
     try {
       const identity = await this.sync();
@@ -328,32 +330,33 @@ class RecalledCopy {
     }
   }
 
-  /** Goes from READ to SYNCED. */
+  /** Changes the copy's state from READ to SYNCED. */
   private async sync(): Promise<Identity> {
     return await this.onDisk(() => this.file.finish());
   }
 
   /**
-   * Goes from SYNCED to CONFIRMED. An engine that stalls after this step replaces nothing. The engine that claims the
-   * drive next removes the partial file, and no existing file is ever replaced.
+   * Changes the copy's state from SYNCED to CONFIRMED. An engine that stalls after this step cannot put the copy in
+   * place, because the engine that claims the drive next removes the partial file.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
   }
 
-  /** Goes from CONFIRMED to PLACED. */
+  /** Changes the copy's state from CONFIRMED to PLACED. */
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // the partial file is a second link to the copy's bytes, which no later job would find
+    // discard the partial file, a second hard link to the copy, because no later job would find it
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
   }
 
   /**
-   * Puts the copy in place, or finds an unrecorded file with the copy's bytes at its path.
-   * @returns `unsure` if the partial file may still exist; the stats of the unrecorded file if its bytes are equal
+   * Puts the copy in place, or finds an unrecorded file with the copy's bytes at the copy's path.
+   * @returns `unsure` if the copy is in place but the partial file may still exist; the stats of an unrecorded file
+   *   with the copy's bytes
    * @throws TapeError POLICY if the path contains any other file
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
@@ -393,8 +396,8 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the copy's ctime; null if the ctime cannot be read, and then the checksum identifies the copy. Never
-   * rejects: the copy is already in place, and a retry would find the path occupied.
+   * Returns the copy's ctime; null if the ctime cannot be read, so that later checks compare the checksum. Never
+   * rejects, because the copy is already in place, and a retry would find the path occupied.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -420,8 +423,9 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the existing file if it has the copy's bytes and the same users may read it. Reads the whole file.
-   * @throws the disk's error, also if the file is removed during the read
+   * Returns the stats of the existing file if the file has the copy's bytes and the copy's users may read it. Reads the
+   * whole existing file.
+   * @throws the error of the disk, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
     const { directory, partial } = this;
@@ -449,12 +453,12 @@ class RecalledCopy {
     });
   }
 
-  /** Removes the partial file. @returns whether the partial file is gone */
+  /** Removes the partial file. @returns whether the partial file no longer exists */
   private async discard(): Promise<boolean> {
     return await this.onDisk(() => this.file.discard()).catch(() => false); // the disk hangs
   }
 
-  /** Removes the partial file after an error. @returns the error to throw */
+  /** Removes the partial file after an error. @returns the error that the caller must throw */
   private async giveUp(error: unknown): Promise<unknown> {
     const isGone = await this.discard();
     return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });

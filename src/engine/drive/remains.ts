@@ -1,5 +1,6 @@
 /**
- * Cleans up after recalls that put no copy in place: removes partial files and the empty directories created for them.
+ * Cleans up after recalls that put no copy in place: removes partial files, and empty directories that were created for
+ * the recalls.
  */
 
 import { once } from 'node:events';
@@ -11,10 +12,12 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Time to wait for a removal after the lease has ended, because the database may hang. */
+/**
+ * Time to wait for the removal of files after the lease has ended. The wait is limited because the database may hang.
+ */
 const LEASE_MARGIN_MS = 1000;
 
-/** Total time, and interval, of further attempts to remove files after the lease is lost. */
+/** After the lease is lost, failed removals of files are repeated for this time, at this interval. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -30,9 +33,10 @@ export class Remains {
   }
 
   /**
-   * Returns a function that removes the directories created for a recall without a copy. The function also removes the
-   * partial file if the file may exist (`isUnseen`). The function never rejects, and returns false if a later job must
-   * clean up. Each directory is examined only once for recalls that end together.
+   * Returns a function that removes the empty directories created for a recall that put no copy in place. The function
+   * also removes the partial file if the partial file may exist (`isUnseen`). The function never rejects, and returns
+   * false if a later job must remove the files. The function examines each directory only once for recalls that end
+   * together.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -52,9 +56,10 @@ export class Remains {
   }
 
   /**
-   * Removes partial file and directories. While the lease is held, a failed removal is left to a periodic job. After
-   * the lease is lost, the periodic job may already have run, so this engine retries for a minute. Retrying is safe: no
-   * other engine uses the partial files, and any process may remove an empty directory.
+   * Removes the partial file and the empty directories of a recall. While the lease is held, a failed removal is left
+   * to a periodic job. After the lease is lost, the periodic job may already have run, so this engine retries for a
+   * minute. A late retry is safe, because no other engine uses the partial file, and any process may remove an empty
+   * directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

@@ -4,13 +4,16 @@ import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/error
 import { diskClassOf } from '../../restore-area/failures.js';
 
 interface Rule {
-  /** Number of tries, including the first, before the file fails permanently. */
+  /** Number of tries, including the first try, after which the recall fails permanently. */
   maxAttempts: number;
   firstPauseSeconds: number;
   maxPauseSeconds: number;
 }
 
-/** Retry rules. SPACE errors are retried without limit. A retry cannot change POLICY and PERMANENT errors. */
+/**
+ * Retry rules by error class. SPACE errors are retried without limit. POLICY and PERMANENT errors are not retried,
+ * because a retry would fail too.
+ */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
   MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
@@ -20,10 +23,10 @@ const RULES: Record<ErrorClass, Rule> = {
 };
 
 /**
- * Returns the seconds until the next try. Each pause is four times the previous pause.
+ * Returns the seconds until the next try of a failed recall. Each pause is four times the previous pause.
  * @param attempts number of tries before this failure
  * @param random value from 0 to 1 that spreads the retries of recalls that failed together
- * @returns undefined if there is no next try
+ * @returns undefined if the recall is not tried again
  */
 export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
   const rule = RULES[errorClass];
@@ -32,7 +35,7 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
-/** Returns whether a failure counts as a try. Waiting for room does not count. */
+/** Returns whether a failure counts as a try. A recall that waits for free disk space does not count as a try. */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
 /** Returns the seconds until a drive visits a volume again after `before` + 1 unexpected errors. */
@@ -44,12 +47,12 @@ export function breakdownPauseSeconds(before: number, random: number): number {
 /** Pause of a recall that failed because too many files were open. Such a failure does not count as a try. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
-/** Returns the number of tries for an error class, including the first. */
+/** Returns the number of tries, including the first try, after which an error of this class is permanent. */
 export function maxTries(errorClass: ErrorClass): number {
   return RULES[errorClass].maxAttempts;
 }
 
-/** Returns the final error text: the last error, and the number of tries if there was more than one. */
+/** Returns the error text of a failed recall: the last error, and the number of tries if there was more than one. */
 export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
@@ -61,7 +64,7 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
   return { errorClass: diskClassOf(error), error: text };
 }
 
-/** Thrown if a file is temporarily unavailable. The attempt does not count as a try. */
+/** Thrown if a file on tape is temporarily unavailable. The failed read does not count as a try. */
 export class PostponedError extends Error {
   readonly seconds: number;
 

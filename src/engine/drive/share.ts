@@ -1,8 +1,8 @@
 /**
  * Shares the drives of a library among engine processes (src/planner/drive-shares.ts). A process without a drive
- * requests a drive. A process with more drives than its share releases a drive between two volumes. For a few seconds,
- * only processes that requested a drive may claim the released drive. Later, the process that released the drive may
- * claim the drive again, so that no drive stays unused.
+ * requests a drive through the database. A process with more drives than its share releases a drive between two
+ * volumes. For a few seconds, only processes that requested a drive may claim the released drive. After these seconds,
+ * the process that released the drive may claim the drive again, so that no drive stays unused.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -16,20 +16,20 @@ import {
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /**
- * Validity of a request for a drive. The request is repeated after `REQUEST_INTERVAL_MS`. An engine looks for a drive
- * every second.
+ * Time after which a request for a drive expires, unless the process repeats the request. An engine looks for a drive
+ * every second, and repeats its request after `REQUEST_INTERVAL_MS`.
  */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
- * Time for which other engines have priority for a free drive. If no engine claims the drive within this time, this
- * engine releases no drive for `KEEP_MS`.
+ * Time for which other engines have priority for a free drive. If no other engine claims the drive within this time,
+ * this engine releases no drive for `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
-/** Pause between two releases. Gives other engines time to claim the first drive. */
+/** Minimum time between two releases of a drive, so that other engines have time to claim the drive released first. */
 const RELEASE_INTERVAL_MS = 1000;
 
 /** A process that could not use a drive requests no drive for this time, and gives all other processes priority. */
@@ -39,7 +39,7 @@ const YIELD_MS = 120_000;
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
-  // times in milliseconds of `performance.now()`
+  // all times below are values of `performance.now()`
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
   /** Time at which a drive became free for other engines, by drive id. */
@@ -55,8 +55,8 @@ export class DriveShare {
   }
 
   /**
-   * Requests a drive. Called periodically before a claim.
-   * @returns ids of free drives for which other engines have priority; undefined if other engines have priority for
+   * Requests a drive for this process. Called periodically, before the process claims a drive.
+   * @returns the ids of free drives for which other engines have priority; undefined if other engines have priority for
    *   every free drive
    */
   async listReserved(): Promise<number[] | undefined> {
@@ -71,8 +71,9 @@ export class DriveShare {
   }
 
   /**
-   * Called while no volume is mounted. @returns whether to release the drive for another engine; true for one drive at
-   * a time
+   * Called while no volume is mounted.
+   * @returns whether the caller must release the drive for another engine; true for only one drive within
+   *   `RELEASE_INTERVAL_MS`
    */
   async mustRelease(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
@@ -83,21 +84,21 @@ export class DriveShare {
     return true;
   }
 
-  /** Gives other processes priority. Called if the process could not use a drive. Does not block. */
+  /** Gives other processes priority for all drives. Called if this process could not use a drive. Does not block. */
   yieldDrives(): void {
     this.yieldsUntil = performance.now() + YIELD_MS;
     this.writeSoon();
   }
 
-  /** Gives other processes priority. Called before the process stops. Does not block. */
+  /** Gives other processes priority for all drives. Called before this process stops. Does not block. */
   retire(): void {
     this.isRetiring = true;
     this.writeSoon();
   }
 
   /**
-   * Deletes the record of the process. Called when all drives are released. Never rejects, because other processes
-   * delete stale records.
+   * Deletes the database record of this process. Called when all drives are released. Never rejects: if the deletion
+   * fails, another process deletes the stale record.
    */
   async leave(): Promise<void> {
     await this.writing; // a pending write could recreate the record
@@ -121,9 +122,9 @@ export class DriveShare {
     this.writeRequest().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  /** Writes requests one after the other, so that the latest state is written last. */
+  /** Writes requests for drives one after the other, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    this.requestedAt = performance.now(); // set the time before the write, so that only one of several drives writes
+    this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );

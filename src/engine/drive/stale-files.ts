@@ -1,7 +1,7 @@
 /**
  * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
- * can no longer put copies in place, and requeues the recalls. A copy may be in place but not reported. The record of
- * such a copy stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/copies/removal.ts).
+ * can no longer put copies in place, and requeues the recalls. Does not remove a copy that may be in place but was not
+ * reported. The file's next recall replaces such a copy, or a job removes it (restore-area/copies/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -24,10 +24,10 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Ends all recalls in one transaction. If the transaction fails, ends each recall separately, so that one bad recall
- * delays neither the other recalls nor the drive. The doctor reports a recall that cannot be ended, and the next claim
- * tries again.
- * @returns the number of failures
+ * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
+ * bad recall delays neither the other recalls nor the drive. If a recall cannot be requeued, the doctor reports the
+ * recall, and the drive's next claim tries again.
+ * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {
   try {

@@ -1,9 +1,9 @@
 /**
  * Starts the recalls of a plan in batches, reads the files, and records the outcomes.
  *
- * The next batch is started while a batch is read, so that the drive does not wait for the database. Outcomes are
- * written in order. After a failed write, no further outcomes are written. The engine that claims the drive next
- * recovers recalls that are still RUNNING.
+ * The recalls of the next batch are started while a batch is read, so that the drive does not wait for the database.
+ * Outcomes are written to the database in order. After a failed write, no further outcomes are written. The engine that
+ * claims the drive next recovers recalls that are still RUNNING.
  */
 
 import { count } from '../../core/signals.js';
@@ -25,11 +25,15 @@ import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
 /**
- * `stagedAt` is the id of the staging library, if any. `volume` is the name of the staging library or mounted volume.
+ * `stagedAt` is the id of the staging library, if the files are read from one. `volume` is the name of the staging
+ * library or mounted volume.
  */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** Writes outcomes in order. Methods neither block nor throw; the caller awaits `written`. */
+/**
+ * Writes the outcomes of recalls to the database, in order. Methods neither block nor throw; the caller must await
+ * `written`.
+ */
 class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -42,15 +46,15 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Settles when all reports so far are written. Rejects with the first error. */
+  /** A promise that settles when all queued writes have ended. Rejects with the error of the first failed write. */
   get written(): Promise<unknown> {
     return this.last;
   }
 
   /**
-   * Queues a report.
-   * @param judge returns the reason to suspend the volume, if any. Files that an import changed meanwhile are passed as
-   *   `returned`, because their outcomes say nothing about the volume's current contents
+   * Queues the outcomes of recalls to be written.
+   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. The outcome of a
+   *   file that an import changed is passed as `returned`, because it does not describe the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -71,14 +75,17 @@ class OutcomeWriter {
     this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
   }
 
-  /** Queues a write, which runs before any later report is written. */
+  /** Queues a write, which runs before any write that is queued later. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // `written` rejects with the error
   }
 }
 
-/** Reads the batches of a plan. Reads a batch while the previous batch is still being written and synced. */
+/**
+ * Reads the files of a plan in batches. Reads a batch while the copies of the previous batch are still being written
+ * and synced.
+ */
 export class BatchReader {
   readonly outcomes: OutcomeWriter;
   private readonly ctx: Context;
@@ -86,12 +93,12 @@ export class BatchReader {
   private readonly plan: AnyPlan;
   private readonly options: StartOptions;
   private readonly budget = createBudget();
-  /** Settles when the previous batch is written and synced. Never rejects. */
+  /** Settles when the copies of the previous batch are written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
-   * Whether any recall of the current plan could start. If no recall could start, the plan is not renewed, to prevent a
-   * loop.
+   * Whether any recall of the current plan could start. If no recall could start, the plan is not renewed, to prevent
+   * an endless loop.
    */
   private hasStarted = true;
 
@@ -104,16 +111,17 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until no recall can start, or the drive must stop. After each batch, waits until the previous batch
-   * is written.
-   * @param readBatch calls `read`, or ends the batch if an error occurs before
+   * Reads batches until no recall can start, or the drive must stop. After each batch is read, waits until the copies
+   * of the previous batch are written.
+   * @param isOver returns whether the drive must stop reading
+   * @param readBatch must call `read`, or end the batch if `read` cannot be called
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // users are charged for the wait for their batch, but not for planning
+      const startedAt = performance.now(); // charge users for the start of their batch, but not for planning
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
@@ -132,8 +140,8 @@ export class BatchReader {
 
   /**
    * Reads the files of a batch.
-   * @returns when all files are read. `failure` is the error that made the volume unreadable. `written` settles when
-   *   the copies are written and the batch has ended
+   * @returns a promise that settles when all files are read. `failure` is the error that made the volume unreadable, if
+   *   any. `written` settles when the copies are written and the batch has ended
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
@@ -147,8 +155,8 @@ export class BatchReader {
   }
 
   /**
-   * Ends all unreported recalls of the batch with the same outcome. Copies may be in place, because the progress of the
-   * recalls is unknown.
+   * Reports the same outcome for all recalls of a batch that failed. Marks the outcomes `isUnseen`, because copies of
+   * the batch may be in place.
    */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
     const isNoTry = signal.aborted || error instanceof DiskError; // the error does not show which copies are affected
@@ -157,8 +165,8 @@ export class BatchReader {
   }
 
   /**
-   * Requeues the recalls of the batch that was started ahead. These recalls are RUNNING, so no other drive would read
-   * them.
+   * Requeues the recalls of a batch that was started but not read, because no other drive reads recalls that are
+   * RUNNING.
    */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
@@ -167,8 +175,7 @@ export class BatchReader {
   }
 
   /**
-   * Returns whether there is another batch. Renews the plan if it is due, but reads a batch that was started ahead
-   * first.
+   * Returns whether there is another batch to read. Renews a plan that is due, unless another batch is already started.
    */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
@@ -179,8 +186,8 @@ export class BatchReader {
   }
 
   /**
-   * Returns the next batch, and starts the following batch unless the plan must be renewed first. The caller must end
-   * the batch. The batch is empty if no recall could start.
+   * Returns the next batch, and starts the batch that follows it, unless the plan must be renewed before. The caller
+   * must end the batch. The batch is empty if no recall could start.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
@@ -190,7 +197,7 @@ export class BatchReader {
     return batch;
   }
 
-  /** Drops the plan. Keeps only a batch that was started ahead. */
+  /** Removes all files from the plan, but keeps a batch that is already started. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
@@ -204,8 +211,8 @@ export class BatchReader {
   }
 
   /**
-   * Starts the next files of the plan. Takes the files before the first await, so that a concurrent start takes other
-   * files.
+   * Starts the recalls of the plan's next files. Takes the files from the plan before the first `await`, so that a
+   * concurrent call takes other files.
    */
   private async start(): Promise<Batch> {
     const since = performance.now();
@@ -234,8 +241,8 @@ export class BatchReader {
   }
 
   /**
-   * Ends all work of the visit, even after an error, because another engine may claim the drive next.
-   * @param unmount called when the last copies are in place, or are discarded after an abort
+   * Ends all work of the visit to the volume, even after an error, because another engine may claim the drive next.
+   * @param unmount called when the last copies are in place, or were discarded after an abort
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {
     try {
@@ -243,7 +250,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // await the writes last, because the steps above still report outcomes
+      await this.outcomes.written; // await the writes last, because `giveBackAhead` still reports outcomes
     }
   }
 }

@@ -24,10 +24,10 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * Verifies the unconfirmed files of one volume.
- * @param how.failures receives failed mounts, which do not count as failures of files
- * @returns whether to verify another volume next; false if the drive is needed for recalls, or there is nothing to
- *   verify
+ * Verifies the unconfirmed tape copies of one volume.
+ * @param how.failures counts failed mounts, which do not count as failures of tape copies
+ * @returns true if the caller may verify another volume next; false if a recall needs the drive, or no tape copy is
+ *   unconfirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(
@@ -93,14 +93,14 @@ export function describeMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** Logs a failed verification. @returns the error and the time of the next try */
+/** Logs a failed verification. @returns the error, and the time of the next verification */
 export function explainFailure(
   ctx: Context,
   copy: Pick<UnconfirmedCopy, 'path' | 'attempts'>,
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // having too many open files is not the fault of the copy
+  const isTry = !isExhausted(thrown); // too many open files say nothing about the tape copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

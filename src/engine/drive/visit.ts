@@ -1,4 +1,7 @@
-/** The visit of a drive to one volume: reads the volume batch by batch, and leaves when other volumes are due. */
+/**
+ * The visit of a drive to one volume: reads the volume batch by batch, and leaves the volume when other volumes are
+ * due.
+ */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
@@ -24,10 +27,11 @@ export interface VolumeWork {
 }
 
 /**
- * Reads the requested files of a volume until no file can start, other volumes are due, or the drive must stop.
- * @returns whether any file could start, after all outcomes are written and the volume is unmounted
- * @throws DriveError if the drive is unusable. LibraryError if the library refuses. Errors of the database, the plan or
- *   the unmount: the engine that claims the drive next then recovers recalls that are still RUNNING
+ * Recalls the requested files of a volume until no recall can start, other volumes are due, or the drive must stop.
+ * Unmounts the volume after all outcomes are written.
+ * @returns whether any recall could start
+ * @throws DriveError if the drive is unusable; LibraryError if the library refuses to work; errors of the database, the
+ *   plan or the unmount. After an error, the engine that claims the drive next recovers recalls that are still RUNNING
  */
 export async function workVolume(
   ctx: Context,
@@ -51,7 +55,7 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** The error that shows that the drive or the whole library is unusable. Ends the visit. */
+  /** The error that shows that the drive or the whole library is unusable, and that ends the visit. */
   private broken: DriveError | LibraryError | undefined;
 
   constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -64,7 +68,7 @@ class Visit {
     this.reader = new BatchReader(ctx, lease, plan, { ...options, volume: volume.volume });
   }
 
-  /** @returns whether any file could start @throws DriveError, LibraryError */
+  /** @returns whether any recall could start @throws DriveError, LibraryError */
   async readBatches(): Promise<boolean> {
     const hasRead = await this.reader.readAll(
       () => this.broken !== undefined,
@@ -90,7 +94,7 @@ class Visit {
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
-      // an aborted mount says nothing about the volume
+      // an aborted mount is no failure of the volume
       if (isMountFailure && !batch.signal.aborted) await this.recordFailure(error);
     }
   }
@@ -102,7 +106,7 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      await written; // the requeued recalls also wait for the next mount
+      await written; // requeue recalls before the failure is recorded, so that they also wait for the next mount
       return await this.recordFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
@@ -111,7 +115,7 @@ class Visit {
 
   private async recordFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
-    await this.reader.outcomes.written; // the requeued recalls also wait
+    await this.reader.outcomes.written;
     if (thrown instanceof DriveError || isRefusal(thrown)) {
       this.broken = thrown;
       return this.reader.drop();

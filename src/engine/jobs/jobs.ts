@@ -7,31 +7,35 @@ import type { Context } from '../../domain/context.js';
 export interface Job {
   /** Name in logs and metrics. */
   name: string;
-  /** Signals that there may be work. Without a signal, the job runs only periodically. */
+  /** Signals that the job may have work. Without a signal, the job runs only periodically. */
   signal?: WorkSignal;
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes or expires data by time. Such a job is skipped while the database's clock is implausible.
+   * Whether the job deletes or expires data that has reached a certain age. Such a job is skipped while the database's
+   * clock is implausible.
    */
   isByTime?: boolean;
-  /** Pause as a multiple of the run time. An expensive job sets this factor if most of its signals are irrelevant. */
+  /**
+   * Factor by which the run time is multiplied to get the pause between two runs. Set for an expensive job that most
+   * signals do not concern.
+   */
   pauseFactor?: number;
   run: () => Promise<unknown>;
 }
 
-/** Minimum pause between two runs. Limits the database load when each batch of files sends a signal. */
+/** Minimum pause between two runs of a job, which limits the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause after a signal. A user may be waiting for the result. */
+/** Maximum time for which a signal must wait, because a user may be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay between the first runs of two jobs. */
 const STAGGER_MS = 50;
 
 /**
- * Runs jobs until `stop`. Logs errors and retries. Staggers the first runs, so that a new engine does not open one
- * connection for each job at once.
- * @returns when all jobs have ended
+ * Runs jobs until `stop` aborts. Logs errors, and runs a failed job again after a pause. Staggers the first runs, so
+ * that a new engine does not open one connection for each job at once.
+ * @returns a promise that settles when all jobs have ended
  */
 export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {
   const running: Promise<void>[] = [];
@@ -51,7 +55,7 @@ async function repeat(
   onRun: () => void,
 ): Promise<void> {
   count('tapegate_job_failures_total', { job: name }, 0);
-  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // an abort ends the pause
   while (!stop.aborted) {
     const seen = signal.count; // read the counter before the run, so that no signal during the run is lost
     const startedAt = performance.now();
@@ -71,7 +75,10 @@ async function repeat(
   }
 }
 
-/** A signal with a counter. Callers read `count` before they look for work, so that no signal is lost. */
+/**
+ * A signal that counts its notifications. Callers must read `count` before they look for work, so that no notification
+ * is lost.
+ */
 export class WorkSignal {
   count = 0;
   private readonly waiters = new Set<() => void>();
@@ -81,7 +88,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Returns after a signal since `seen`, after the timeout, or when `stop` aborts. */
+  /** Waits until `count` differs from `seen`, the timeout has passed, or `stop` aborts. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {
