@@ -1,5 +1,6 @@
 /**
- * Sets the attributes of restored files. The umask has no effect, and no file gets a set-user-id or set-group-id bit.
+ * Sets owner, group, mode and modification time of restored files, regardless of the umask. No restored file gets a
+ * set-user-id or set-group-id bit.
  */
 import type { Stats } from 'node:fs';
 import { codeOf } from '../core/errors.js';
@@ -40,9 +41,9 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns the attributes of a restored directory. The configuration takes precedence over the original. Users who may
- * read files may also enter the directories above. No user gets write permission, because only Tapegate may write in
- * the restore area (exposure.ts).
+ * Returns the attributes of a restored directory. The configuration takes precedence over the original directory. If
+ * the configuration contains a mode of files, users who may read files may also enter directories. Only the owner gets
+ * write permission, because only Tapegate may write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -55,8 +56,9 @@ export function wantedDirectory(
 }
 
 /**
- * Sets the attributes of an open file. Only root can change the owner. Other users can set only groups to which they
- * belong. If the group cannot be set, the file's actual group gets no extra rights.
+ * Sets the attributes of an open file. Tapegate can change the owner only if it runs as root. Otherwise, Tapegate can
+ * set only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the rights
+ * of other users.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
@@ -83,7 +85,10 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/** Errors of unsupported or forbidden calls and values. The file is then restored without the attribute. */
+/**
+ * Error codes of unsupported or forbidden calls and values. An attribute that cannot be set because of such an error is
+ * skipped.
+ */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {
@@ -91,9 +96,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time for utimes. Adds half a microsecond, because Node.js truncates to microseconds and floating-point
- * numbers may be slightly low. Converts a negative number to a Date, because Node.js would replace the number by the
- * current time.
+ * Converts a time to an argument of `futimes`. Adds half a microsecond, because Node.js truncates to microseconds and
+ * floating-point numbers may be slightly low. Converts a negative number to a Date, because Node.js would replace the
+ * number by the current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -1,6 +1,6 @@
 /**
  * Limits the time of calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the
- * process's few threads. The caller gives up at a time limit, and the parent ends the process
+ * process's few threads. After a time limit, the caller stops waiting, and the parent process ends this process
  * (src/main/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,15 +24,15 @@ export class HungError extends TapeError {
   }
 
   /**
-   * Returns whether this disk is at fault. Another call may only appear to hang, because it waits for the thread that
-   * the hung call blocks.
+   * Returns whether the call that hung is a call on this disk. A call on another disk may only appear to hang, because
+   * it waits for the thread that the hung call blocks.
    */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
   }
 }
 
-/** Time limits in seconds. A tape may wind, or wait for a robot, for many minutes. */
+/** Time limits of calls on disk and on tape, in seconds. A tape may wind, or wait for a robot, for many minutes. */
 interface CallLimits {
   disk: number;
   tape: number;
@@ -42,7 +42,10 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
-/** Seconds added to a library's own time limit, because the library's error explains more than a HungError. */
+/**
+ * Seconds added to a library's own time limit, so that the library reports its error first. That error explains more
+ * than a HungError.
+ */
 const OWN_MARGIN_SECONDS = 10;
 
 /** Returns the seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
@@ -57,7 +60,9 @@ interface OpenCall {
   reject: (error: HungError) => void;
 }
 
-/** A check that runs this late shows that the process was stalled. No call could end during the stall. */
+/**
+ * If a check runs this late, the whole process was stalled. The stall does not count against the time limits of calls.
+ */
 const STALL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
@@ -135,7 +140,10 @@ export class CallWatch {
   }
 }
 
-/** Waits for work for at most `ms`. @returns undefined if the work has not ended by then. The work continues */
+/**
+ * Waits at most `ms` milliseconds until work ends.
+ * @returns undefined if the work has not ended in this time. The work continues
+ */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined);
@@ -143,7 +151,8 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 }
 
 /**
- * Makes calls with a time limit, at most one at a time for each disk. Use a separate instance for each kind of call.
+ * Makes calls with a time limit, at most one at a time for each disk. Use a separate instance for each kind of call,
+ * because a call prevents other calls of its instance on the same disk.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();
@@ -171,7 +180,7 @@ export class BoundedCalls {
 /**
  * Makes a call with a time limit.
  * @param call receives a signal that aborts with `signal` or at the time limit
- * @throws the call's error; LibraryError at the time limit; the reason of `signal`
+ * @throws the call's error; LibraryError at the time limit; the abort reason of `signal`
  */
 export async function within<T>(
   { seconds, signal, what }: { seconds: number; signal: AbortSignal; what: string },

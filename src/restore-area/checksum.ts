@@ -10,7 +10,7 @@ import type { FileOnVolume, MountedVolume } from '../tape/drive-library.js';
 
 interface Checksum {
   update(chunk: Uint8Array): void;
-  /** Returns the checksum, prefixed with its algorithm. May be called only once. */
+  /** Returns the checksum, prefixed with its algorithm. The caller must call `digest` only once. */
   digest(): string;
 }
 
@@ -25,7 +25,7 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
   return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
 }
 
-/** Checksums of the same bytes. */
+/** Checksum and Adler-32 of the same bytes. */
 export interface Sums {
   /** The checksum, prefixed with its algorithm. */
   checksum: string;
@@ -50,7 +50,7 @@ export async function startSums(
 }
 
 /**
- * Returns the checksum of a regular file, with the algorithm of `like`.
+ * Returns the checksum of a regular file, with the algorithm of the checksum `like`.
  * @param tick called for each chunk to report progress
  * @throws TapeError POLICY if the file is a link, or is not a regular file
  */
@@ -71,9 +71,9 @@ export async function checksumOf(file: string, like: string, tick: () => void = 
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * Opens a file, then checks its type, because the type may change before the open. Opens without blocking, because
- * opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
- * @param name shown in errors if `file` is relative to a descriptor
+ * Opens a file and checks the type of the open file, because a check before the open could be outdated. Opens without
+ * blocking, because opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
+ * @param name path to show in errors, if `file` is a path through a descriptor
  * @throws TapeError POLICY if the file is a link, or is not a regular file
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
@@ -91,7 +91,7 @@ export async function openPlain(file: string, name = file): Promise<FileHandle> 
   }
 }
 
-/** Errors of opening a link (ELOOP), and a socket or missing device (ENXIO). */
+/** Error codes of `open` for a link (ELOOP), and for a socket or missing device (ENXIO). */
 const NOT_PLAIN = ['ELOOP', 'ENXIO'];
 
 function notPlain(file: string): TapeError {
@@ -111,7 +111,10 @@ interface ExpectedCopy extends FileOnVolume {
   checksum: string | null;
 }
 
-/** The difference between a tape copy and the catalogue. If `kind` is `size`, `found` may be `more`. */
+/**
+ * The difference between a tape copy and the catalogue. `found` is `more` if the tape copy is too long and was not read
+ * to its end.
+ */
 export interface Mismatch {
   kind: 'size' | 'checksum';
   found: string;
@@ -119,12 +122,13 @@ export interface Mismatch {
 }
 
 /**
- * Reads one file of a mounted volume.
- * @param how.sink receives the chunks and owns them. A sink that waits delays the read. A sink never receives more
- *   bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
+ * @param how.sink receives the chunks and owns them. The read waits for the sink. A sink never receives more bytes than
+ *   expected. Without a sink, a copy that is too long is read to its end, to report its size
  * @param how.describe returns the error text for a mismatch, which users see
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
- * @throws TapeError MEDIA if size or checksum differ; errors of library and sink; the signal's reason
+ * @throws TapeError MEDIA if size or checksum differ; errors of the library and the sink; the abort reason of
+ *   `how.signal`
  */
 export async function readChecked(
   volume: MountedVolume,

@@ -1,6 +1,6 @@
 /**
- * System calls that are made for each restored file. For small files, raw descriptors need half the CPU time of
- * `FileHandle`.
+ * System calls that Tapegate makes for each restored file. Uses numeric file descriptors, because for small files they
+ * need half the CPU time of `FileHandle`.
  */
 import fs from 'node:fs';
 import { promisify } from 'node:util';

@@ -1,5 +1,6 @@
 /**
- * Removes entries of the restore area, in which only Tapegate, root and trusted operators may write (`exposure.ts`).
+ * Removes files from the restore area. Only Tapegate, root and trusted operators may write in the restore area
+ * (`exposure.ts`).
  */
 import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -7,8 +8,8 @@ import { codeOf } from '../core/errors.js';
 import type { Directory } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected file. Checks and removes synchronously. A queued call could be delayed until
- * another engine has put its own copy at the same path.
+ * Removes a file if it is the expected file. Checks and removes the file synchronously, because between two
+ * asynchronous calls another engine could put its own copy at the same path.
  * @returns `other` if the entry is not the expected file
  */
 export async function removeEntry(
@@ -28,7 +29,8 @@ export async function removeEntry(
 }
 
 /**
- * Returns whether a file is unchanged. Each change sets another ctime, and so does a new file that reuses the inode.
+ * Returns whether a file is unchanged. Each change of a file changes its ctime. A new file that reuses the inode has
+ * another ctime too.
  */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;

@@ -9,8 +9,8 @@
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
  * it.
  *
- * The mode of a directory does not show who belongs to its group. An access control list appears in the mode as rights
- * of the group.
+ * Tapegate does not trust any other group, because the mode of a directory does not show which users belong to its
+ * group. An access control list appears in the mode as rights of the group.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -42,7 +42,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
  * TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // the disk is not marked yet
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // the disk has no marker yet
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
 }
@@ -93,7 +93,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) return undefined; // opening the path reports the obstacle
+    if (!stats?.isDirectory()) return undefined; // the caller gets an error when it opens the path
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
   }
@@ -101,7 +101,7 @@ async function findOnPath(
 }
 
 /**
- * Checks a mount point, or another directory.
+ * Returns the first untrusted directory on the path to a mount point or another directory.
  * @param isNew whether the disk has no marker yet; if so, creates a file to find out which owner new files get
  * @returns undefined if the directory is trusted or missing
  */

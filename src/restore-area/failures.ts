@@ -1,7 +1,7 @@
 /**
  * Detects failing restore disks: interprets failed calls, probes disks, and suspends failing disks. A disk is suspended
- * as soon as a probe fails. If probes succeed, a disk is suspended after several consecutive failed calls. A full disk
- * does not count as failing.
+ * as soon as a probe fails. Even if each probe succeeds, a disk is suspended after several consecutive failed calls. A
+ * full disk does not count as failing.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -28,7 +28,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Error codes that blame a file, a directory or this process, but not the disk. */
+/** Codes of errors that are the fault of a file, a directory or this process, but not of the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -90,7 +90,7 @@ const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** Pause before an absent disk is tried again on this host. The pause doubles with each try. */
+/** Shortest and longest pause before this host tries an absent disk again. The pause doubles with each try. */
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
@@ -107,7 +107,7 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /** Absent disks, by disk id, that this host leaves to other hosts until a time of `performance.now()`. */
+  /** Absent disks, by disk id, which this host does not try before the time `until` (`performance.now()`). */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls watches calls that belong to no drive; `host`: name of this host in recorded measurements */
@@ -123,7 +123,7 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether the disk is at fault for a failed call. A disk at fault is suspended when this call returns.
+   * Finds out whether the disk is at fault for a failed call. If so, the disk is suspended when `blame` returns.
    * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
@@ -135,7 +135,7 @@ export class FailingDisks {
   }
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
-    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe would hang too
+    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe of a hung disk would hang too
     if (hung && !hung.isFaultOf(disk.mountpoint)) return undefined;
     const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
@@ -149,14 +149,14 @@ export class FailingDisks {
     else await suspendDisk(this.ctx, mountpoint, text);
   }
 
-  /** Suspends a disk that could not be measured. Does not wait. */
+  /** Starts to suspend a disk that could not be measured. Does not wait for the suspension. */
   suspendSoon(mountpoint: string, problem: DiskProblem): void {
     this.suspend(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `cannot suspend a failing disk: ${messageOf(error)}`);
     });
   }
 
-  /** Clears cached probes. Called after an operator changed something. */
+  /** Clears cached probes and measurements. Called after an operator has made a change. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
@@ -169,8 +169,8 @@ export class FailingDisks {
   }
 
   /**
-   * Returns the error if the disk was full at or after `at` (`performance.now()`). Reading files for a full disk is
-   * useless.
+   * Returns the error if the disk was full at or after the time `at` (`performance.now()`). A caller then need not read
+   * files for the disk from tape.
    */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
@@ -243,7 +243,10 @@ export class FailingDisks {
     return await problem;
   }
 
-  /** Counts failures. Ignores POLICY errors, with which only a directory is inaccessible and the disk works. */
+  /**
+   * Counts a failed call, and returns the problem after `MAX_FAILURES` consecutive failures. Ignores POLICY errors,
+   * because they concern only a directory, and the disk works.
+   */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;
     const count = (this.counts.get(diskId) ?? 0) + 1;
@@ -255,14 +258,14 @@ export class FailingDisks {
 }
 
 /**
- * Name of the file that a probe writes. The name begins with the marker's name, so that no job treats the file as a
- * copy.
+ * Beginning of the name of a file that a probe writes. The name begins with the marker's name, so that no job treats
+ * the file as a copy.
  */
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates, removes, writes and syncs a file, as a recall would. A full disk passes the test. @throws if the disk is not
- * writable
+ * Creates, removes, writes and syncs a file, as a recall would. A full disk passes the test.
+ * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
   // use a unique name, because other engines may probe at the same time

@@ -1,6 +1,6 @@
 /**
- * Examines copies that were changed outside Tapegate. The file of such a copy counts as on disk only while the copy
- * exists. A copy that cannot be examined delays no other copy, and a later job tries again.
+ * Examines copies that were changed outside Tapegate. A file with such a copy counts as on disk only while the copy
+ * exists. If a copy cannot be examined, the job continues with other copies, and a later job examines the copy again.
  */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';
@@ -11,8 +11,8 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks changed copies that requests need. A copy with the bytes on tape satisfies the requests. Without such a copy,
- * the file is recalled.
+ * Checks the changed copies of files that requests need. If a copy has the same bytes as the tape copy, the copy
+ * satisfies the requests. Otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,
@@ -32,9 +32,9 @@ export async function checkChangedCopies(
 type State = 'existing' | 'changed' | 'gone';
 
 /**
- * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job would. A
- * file that Tapegate did not write may be changed at any time, so its bytes are compared if its times differ. Equal
- * Adler-32 checksums do not prove that the bytes are equal.
+ * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job removes
+ * them. If Tapegate did not write the copy and its times differ from the record, compares its bytes. A copy with an
+ * Adler-32 then counts as changed, because equal Adler-32 checksums do not prove equal bytes.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
   const stats = await findStats(copy);

@@ -1,9 +1,9 @@
 /**
- * Reads copies for clients without access to the disk. A file is opened only if it is the recorded copy, never through
- * a symbolic link. The copy is then read through its file descriptor.
+ * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
+ * a symbolic link. Checks and reads the file through the same file descriptor.
  *
- * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the number of concurrent
- * calls is limited and hangs are reported. Other threads stay free for work that needs no disk.
+ * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits the
+ * number of concurrent calls, so that other threads stay free for work that needs no disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -18,10 +18,10 @@ import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './
 
 /**
  * Reason why a copy cannot be read:
- * - `absent`: its disk is not on this host;
- * - `gone`: its path contains no file;
- * - `changed`: its path contains another file;
- * - `private`: some users on this host may not read the copy;
+ * - `absent`: the disk of the copy is not on this host;
+ * - `gone`: no file is at the path of the copy;
+ * - `changed`: another file is at the path of the copy;
+ * - `private`: the caller requires a public copy, and some users on this host may not read the copy;
  * - `busy`: the disk does not respond, or too many clients read.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
@@ -37,8 +37,9 @@ export interface OpenCopy {
   /** Modification time of the contents, taken from the original file. */
   mtimeNs: bigint;
   /**
-   * Fills the buffer from `position`. @returns the number of bytes read, fewer at the end of the file @throws TapeError
-   * if the disk hangs
+   * Reads bytes of the copy from `position` into the buffer.
+   * @returns the number of bytes read, fewer at the end of the file
+   * @throws TapeError if the disk hangs
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
   /** Returns whether the copy is unchanged since `open`. */
@@ -48,8 +49,8 @@ export interface OpenCopy {
 }
 
 /**
- * Size above which a copy with a changed ctime is compared in the background. Readers of such a copy get `busy` until
- * the comparison ends.
+ * If the ctime of a copy has changed and the copy is larger than this, its checksum is computed in the background.
+ * Readers of the copy get `busy` until the computation ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 /** Maximum number of cached results of comparisons, and of directory checks. */
@@ -73,7 +74,10 @@ interface ReaderOptions {
 
 export class CopyReader {
   private readonly watch: CallWatch;
-  /** Limits concurrent calls. A call occupies its slot until the call ends, even if the caller gave up. */
+  /**
+   * Limits concurrent calls. A call occupies its slot until the call ends, even if the caller no longer waits for the
+   * call.
+   */
   private readonly slots: Limiter;
   private readonly waitMs: number;
   private readonly mostCompared: number | bigint;
@@ -112,12 +116,14 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // a hung call may still end
+      isGivenUp = true; // a hung call may still end, and must then close the file
       return closedBy(error);
     }
   }
 
-  /** Returns why a file may not be read. @returns undefined if the file is the recorded copy and may be read */
+  /**
+   * Returns the reason why an open file may not be read; undefined if the file is the recorded copy and may be read.
+   */
   private async findMismatch(
     copy: RecordedCopy,
     handle: FileHandle,
@@ -138,8 +144,9 @@ export class CopyReader {
   }
 
   /**
-   * Compares the bytes, because perhaps only owner, mode or inode changed. @returns undefined while a comparison is
-   * pending
+   * Returns whether a file with a changed ctime still has the bytes of the copy, because perhaps only its owner, mode
+   * or inode changed.
+   * @returns undefined until a comparison in the background has ended
    */
   private async hasRecordedBytes(
     copy: RecordedCopy,
@@ -171,8 +178,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy in the background. Only one copy is compared at a time. Each chunk is a separate
-   * call, so that other calls get slots.
+   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. Each
+   * chunk is a separate call, so that other calls get slots.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
@@ -200,7 +207,7 @@ export class CopyReader {
       const now = await this.call(copy, () => own.stat({ bigint: true }));
       if (now.ctimeNs === ctimeNs) this.cache(key, checksum.digest() === copy.copyChecksum);
     };
-    // if the comparison fails, the next reader starts it again
+    // if the comparison fails, the next reader starts another comparison
     void compare()
       .catch(() => {})
       .finally(end)
@@ -239,7 +246,7 @@ export class CopyReader {
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
+    await closed.catch(() => {}); // closing a reader loses no data, and other calls report a hung disk
   }
 
   private noAnswer(): TapeError {
@@ -252,7 +259,7 @@ export class CopyReader {
   }
 }
 
-/** Converts an error of a copy or its disk. @throws any other error */
+/** Converts an error of a copy or its disk to the reason why the copy cannot be read. @throws any other error */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;

@@ -17,7 +17,7 @@ export interface RecordedCopy extends CopyLocation {
   ino: bigint | null;
   /** Modification time in nanoseconds. If null, no file matches the record. */
   mtimeNs: bigint | null;
-  /** Change time in nanoseconds. If null, the checksum decides. */
+  /** Change time in nanoseconds. If null, the checksum decides whether a file is the copy. */
   ctimeNs: bigint | null;
   /** Checksum of the copy's bytes. Null if unknown. */
   copyChecksum: string | null;
@@ -26,10 +26,10 @@ export interface RecordedCopy extends CopyLocation {
 }
 
 /**
- * Gives a partial file its final name without replacing a file. Uses a hard link, because linking fails if the name
- * exists, even if this process stalls. On a file system without hard links, checks the name and immediately renames.
- * The rename could replace another user's file, but never a copy of Tapegate: the engine that claims the drive next
- * removes the partial file first.
+ * Gives a partial file its final name without replacing a file. Creates a hard link, because `link` fails if the name
+ * exists. On a file system without hard links, checks that the name is free, and immediately renames the partial file.
+ * The rename could replace another user's file. It cannot replace another engine's copy, because an engine that takes
+ * over the drive first removes the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
  *   does not exist
@@ -85,7 +85,8 @@ export async function findStats(location: CopyLocation): Promise<BigIntStats | u
 }
 
 /**
- * Returns the checksum of the file at a copy's path, with the algorithm of `like`; undefined if there is no file.
+ * Returns the checksum of the file at a copy's path, with the algorithm of the checksum `like`; undefined if there is
+ * no file.
  * @throws the errors of `statCopy`
  */
 export async function readChecksum(
@@ -97,9 +98,9 @@ export async function readChecksum(
 }
 
 /**
- * Compares a copy with its record.
+ * Compares the file at a copy's path with the record of the copy.
  * @param tick called to report progress while the bytes are read
- * @throws TapeError TRANSIENT if the disk is unavailable, because the copy will return with the disk
+ * @throws TapeError TRANSIENT if the disk is unavailable, because the copy may still exist on the disk
  */
 export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file, { root }) =>
@@ -108,8 +109,8 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the file's stats if the file is the recorded copy, otherwise its state. Called before `removeCopy`, with a
- * database query between the two calls.
+ * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the state of the copy.
+ * Before the caller passes the result to `removeCopy`, it queries the database again.
  * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
@@ -127,7 +128,7 @@ export async function recogniseCopy(
 
 /**
  * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, which has
- * another ctime. `removeEmptyDirectories` removes the directories.
+ * another ctime. Does not remove directories (see `removeEmptyDirectories`).
  * @param found the result of `recogniseCopy`
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -142,8 +143,8 @@ export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missi
 }
 
 /**
- * Removes an unrecorded file of the restore area if the file is unchanged since `seen`. @returns whether the file was
- * removed
+ * Removes an unrecorded file of the restore area if the file has not changed since `seen` was read.
+ * @returns whether the file was removed
  */
 export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(location.path);
@@ -168,15 +169,18 @@ async function findState(
   }
 }
 
-/** Compares inode, size and mtime only. Ignores the device number, which may change with each mount. */
+/**
+ * Returns whether a regular file has the recorded inode, size and mtime. Ignores the device number, which may change
+ * with each mount.
+ */
 export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, mtimeNs } = storedStats(stats);
   return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
 }
 
 /**
- * Returns whether a file has the recorded size, mtime and ctime. No user can set the ctime of another file. The inode
- * may have changed with a mount.
+ * Returns whether a file has the recorded size, mtime and ctime. No user can set a ctime. Ignores the inode, which may
+ * change with each mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
@@ -194,8 +198,8 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
 }
 
 /**
- * Compares the bytes if the ctime differs. Any user can set an mtime, while a change of group or mode changes no bytes.
- * @returns the file's stats if the file is the copy; undefined if the file or its bytes differ
+ * Returns the stats of a file if the file is the recorded copy, otherwise undefined. Compares the bytes if the ctime
+ * differs, because perhaps only the group or mode of the file changed.
  */
 async function recognise(
   copy: RecordedCopy,

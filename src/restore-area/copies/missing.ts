@@ -13,13 +13,19 @@ import { confirmOwned } from '../ownership.js';
 import { openExisting } from '../restore-area.js';
 import { findStats, statIn } from './copy.js';
 
-/** Copies per run of the periodic check. With a run per minute, checking a million copies takes 17 hours. */
+/**
+ * Number of copies that each run of the periodic check examines. With a run per minute, a check of a million copies
+ * takes 17 hours.
+ */
 const RUN_COPIES = 1000;
 
-/** Copies per call. The call ends in time even on a disk that takes 20 ms per copy. */
+/**
+ * Number of copies for each call of `findMissing`. The call ends within its time limit even if the disk takes 20 ms per
+ * copy.
+ */
 const CALL_COPIES = 100;
 
-/** Checks all restored copies in turn, a page per call, and records missing copies. */
+/** Periodic check that examines all restored copies in turn, some in each run, and records missing copies. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
@@ -38,13 +44,15 @@ export class CopyCheck {
     return missing;
   }
 
-  /** Checks changed copies that Tapegate left on disk. Frees the path of a copy that no longer exists. */
+  /**
+   * Checks changed copies that Tapegate left on disk. Makes the path of a copy that no longer exists available again.
+   */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // the path contains a directory or a link
+      if (await findStats(copy)) continue; // a directory or a link is at the path of the copy
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
@@ -53,10 +61,13 @@ export class CopyCheck {
   }
 }
 
-/** Time limit of a check, because callers wait for the result before they answer a client. */
+/** Time limit of `findMissing`, whose callers wait for the result before they answer a client. */
 const ANSWER_MS = 2000;
 
-/** Returns a check that makes one call at a time, because a call on a hung disk blocks a thread of the process. */
+/**
+ * Returns a function `findMissing` that makes one call at a time, because a call on a hung disk blocks a thread of the
+ * process.
+ */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);
   let isHanging = false;
@@ -95,16 +106,16 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // other directories are checked anyway
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // check other directories anyway
     }
-    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // the disk may have been unmounted meanwhile
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk was unmounted meanwhile
     return missing;
   } catch (error) {
     return none(error);
   }
 }
 
-/** Returns no copy if the disk or a directory cannot be read. */
+/** Returns no missing copies if a disk or directory cannot be read. @throws any other error */
 function none(error: unknown): never[] {
   if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
   return [];

@@ -1,7 +1,7 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and stale files of ended recalls
- * (domain/disks/stale-files.ts). Each step can be repeated. A file that cannot be examined or removed delays no other
- * file, and is retried later.
+ * (domain/disks/stale-files.ts). Each step can be repeated after a crash. If a file cannot be examined or removed, the
+ * job continues with other files, and a later job retries the file.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -33,20 +33,24 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 
 const PAGE = 200;
 
-/** Files of a request per page. Each file is examined once, even if few of the files have a copy. */
+/**
+ * Number of a request's files that each query examines. The query examines each file, even if few of the files have a
+ * copy.
+ */
 const REQUEST_FILES = 5000;
 
 /**
- * Concurrent calls per disk. The calls of a hung disk block threads, and a process has only eight threads. Without a
- * free thread, other disks would seem to hang too. With three calls per disk, two hung disks leave two threads free.
+ * Maximum number of concurrent calls on each disk. Calls on a hung disk block threads, and a process has only eight
+ * threads. Without a free thread, other disks would seem to hang too. With three calls per disk, two hung disks leave
+ * two threads free.
  */
 const CALLS_PER_DISK = 3;
 
-/** Requests per query. The query returns only ids. */
+/** Number of requests that each query returns. The query returns only the id and version of each request. */
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Such a request is skipped until the set of failing disks
+ * Requests whose remaining copies are all on failing disks. A run skips such a request until the set of failing disks
  * changes, or the request changes. Otherwise each run would examine all copies again while a disk is unavailable.
  */
 export class WaitingRequests {
@@ -70,10 +74,10 @@ export class WaitingRequests {
 }
 
 /**
- * Removes the copies of released files. A request that fails does not delay other requests.
- * @param waiting the requests to skip; a caller that runs this function repeatedly passes the same object
+ * Removes the copies of released files. If the removal fails for a request, continues with the other requests.
+ * @param waiting the requests to skip; a caller that runs this function repeatedly must pass the same object
  * @returns the number of removed copies
- * @throws the first failure, after all other requests
+ * @throws the first error, after all requests have been handled
  */
 export async function removeUnheld(
   ctx: Context,
@@ -126,7 +130,7 @@ async function clearRequest(
       const released = await releaseCopies(ctx, { unchanged, changed });
       if (released.length < copies.length) isComplete = false;
     }
-    if (stop.aborted) return false; // the request stays marked for the next run
+    if (stop.aborted) return false; // the next run examines the request again
     after = page.last;
   }
   return isComplete && !(await markCleared(ctx, requestId));
@@ -134,15 +138,17 @@ async function clearRequest(
 
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
-  /** Ids of disks to skip, because each call may take long to fail. Disks that fail meanwhile are added. */
+  /**
+   * Ids of failing disks, which are skipped because each call may take long to fail. `callEach` adds disks that fail.
+   */
   failing?: Set<number>;
-  /** Completes the log message of a failure. */
+  /** End of the log message of a failure: `a copy or partial file cannot be …`. */
   what: string;
 }
 
 /**
- * Calls `call` for each copy, a few per disk concurrently. Logs failures and omits failed copies from the result. Logs
- * a failing disk once, and skips its remaining copies.
+ * Calls `call` for each copy, with a few concurrent calls on each disk. Logs failures and omits failed copies from the
+ * result. Logs a failing disk once, and skips its remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
@@ -166,7 +172,7 @@ export async function callEach<C extends CopyLocation, T>(
   };
   const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
     const queue = copies.filter((copy) => copy.diskId === diskId).values();
-    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each takes the next copy
+    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each `callAll` takes the next copy
   });
   await Promise.all(queues);
   return done;
@@ -184,7 +190,10 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   return count;
 }
 
-/** Removes copies. @returns the removed copies, and copies that were left because they were changed outside Tapegate */
+/**
+ * Removes claimed copies.
+ * @returns the removed copies, and the copies that were not removed because they were changed outside Tapegate
+ */
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
@@ -210,8 +219,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, including copies removed before a process was killed.
- * @returns the copies whose empty directories are removed; other copies are left to a later run
+ * Removes the empty directories of removed copies, including copies that a process removed before it was killed.
+ * @returns the copies whose empty directories were removed; a later run handles other copies
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -228,8 +237,8 @@ async function removeEmptyAfter<C extends CopyLocation>(
 }
 
 /**
- * Removes stale files of ended recalls. @returns the number of recalls whose stale files are removed, including recalls
- * without stale files
+ * Removes stale files of ended recalls.
+ * @returns the number of recalls that have no stale files now, including recalls that had no stale files
  */
 export async function removeStaleFiles(
   ctx: Context,
@@ -258,15 +267,15 @@ export async function removeStaleFiles(
 }
 
 /**
- * How to examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns whether the
- * file no longer exists. `isNoted` means that the file is a recorded copy, which must stay.
+ * Functions that examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns
+ * whether no stale file remains. `isNoted` means that the file is a recorded copy, which must not be removed.
  */
 interface Removing<State> {
   examine: (stale: StaleFile, tick: () => void) => Promise<State>;
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls whose files no longer exist; other recalls are left to a later run */
+/** @returns the recalls of which no stale file of this kind remains; a later run handles other recalls */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,
