@@ -16,7 +16,7 @@ export const locking = {
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Lock that also prevents new requests in the quota. */
+  /** Lock that prevents other changes of the quota, and new requests in the quota. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
    * Lock that keeps the quota of a request from being removed before the commit. The lock on the request's row alone
@@ -24,7 +24,7 @@ export const locking = {
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
-  /** Lock that keeps the file at its stage. */
+  /** Lock that prevents changes of the file, such as a change of its stage. */
   fileShared: sql`FOR SHARE OF f`,
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
@@ -57,7 +57,7 @@ export const locking = {
 };
 
 /**
- * @param which a condition on the library `b`
+ * @param which an SQL condition that selects libraries; the table's alias is `b`
  * @returns the ids of the locked libraries, in order
  */
 export async function lockLibraries(tx: Transaction, which: Sql): Promise<number[]> {
@@ -73,7 +73,7 @@ export async function lockLibrariesKept(tx: Transaction): Promise<void> {
 }
 
 /**
- * @param which a condition on the request `r`
+ * @param which an SQL condition that selects requests; the table's alias is `r`
  * @returns the ids of the locked requests, in order
  */
 export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {
@@ -84,8 +84,8 @@ export async function lockRequests(tx: Transaction, which: Sql): Promise<number[
 }
 
 /**
- * @param which a condition on the quota `q`
- * @param how the key of a clause in `locking`
+ * @param which an SQL condition that selects quotas; the table's alias is `q`
+ * @param how the name of a locking clause in `locking`
  */
 export async function lockQuotas(
   tx: Transaction,
@@ -95,22 +95,22 @@ export async function lockQuotas(
   await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking[how]}`);
 }
 
-/** @param which a condition on the file `f` */
+/** @param which an SQL condition that selects files; the table's alias is `f` */
 export async function lockFiles(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM tape_file f WHERE ${which} ORDER BY f.id ${locking.file}`);
 }
 
-/** @param which a condition on the recall `c` */
+/** @param which an SQL condition that selects recalls; the table's alias is `c` */
 export async function lockRecalls(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM recall c WHERE ${which} ORDER BY c.file_id ${locking.recall}`);
 }
 
-/** @param which a condition on the restore disk `k` */
+/** @param which an SQL condition that selects restore disks; the table's alias is `k` */
 export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Counts the locked rows in the database, so that the database does not send a million rows. */
+/** Locks rows. Counts the locked rows in the database, so that the database does not send a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
@@ -122,18 +122,18 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
- * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job only tries its lock, so
- * that one of several engines does the work.
+ * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if
+ * the lock is free, so that only one of several engines does the work.
  */
 export const advisoryKeys = {
-  /** Lock for numbering events; the function `number_events` only tries this lock. */
+  /** Lock for numbering events. The function `number_events` takes this lock only if the lock is free. */
   eventNumbers: 1,
   /** Lock that `lockCatalogue` takes. */
   catalogue: 2,
   /** Lock for allocating positions on volumes. */
   places: 3,
   demo: 4,
-  /** Lock for deleting events; `number_events` also tries this lock. */
+  /** Lock for deleting events. The function `number_events` also takes this lock, if the lock is free. */
   history: 5,
   /** Lock for counting the site's activity. */
   curves: 6,
@@ -147,19 +147,19 @@ type AdvisoryKey = keyof typeof advisoryKeys;
 export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
- * Locks the catalogue until the commit. A transaction that matches a request with the catalogue takes the lock
- * `shared`. A transaction that adds files takes the lock `alone`. So no file can be added between a request's match and
- * its commit without joining the request.
+ * Locks the catalogue until the commit. A transaction that matches a request with the catalogue takes the lock in mode
+ * `shared`. A transaction that adds files takes the lock in mode `alone`. So every file that is added after a request's
+ * match, but before the request's commit, joins the request.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
   await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
 }
 
-/** Column that tries to lock the catalogue in shared mode. The value says whether the lock was free. */
+/** SQL expression that tries to lock the catalogue in shared mode, and returns whether the lock was free. */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
-/** Waits for an advisory lock, and keeps it until the commit. */
+/** Waits for an advisory lock, and holds the lock until the commit. */
 export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }

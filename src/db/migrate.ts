@@ -1,8 +1,8 @@
 /**
  * Applies pending migrations at start-up. Other commands only require that no migration is pending.
- * - The table, the checksums and the advisory lock are the ones that `prisma migrate deploy` uses. So both programs
- * work on a database, and several processes may start at once.
- * - A migration and its record are one transaction, so a killed process leaves no part of a migration.
+ * - Tapegate uses the same table of migrations, checksums and advisory lock as `prisma migrate deploy`. So either
+ * program can migrate a database, and several processes may start at once.
+ * - A migration and its record are written in one transaction, so a killed process leaves no part of a migration.
  * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
  * migration removes columns and tables that no version reads any more (contract).
  * - `compatibility.json` names the oldest version that works with each migration. The database stores the names of
@@ -36,7 +36,7 @@ export async function migrate(
 ): Promise<string[]> {
   return await withClient(config, Client, async (client) => {
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
-    // CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
+    // check first, because CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
     if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS);
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
@@ -47,7 +47,7 @@ export async function migrate(
 
 /**
  * Rejects a database that has a pending migration.
- * @param config of a database with Tapegate's tables
+ * @param config the connection to a database with Tapegate's tables
  * @returns an empty list, because this function applies no migration
  */
 export async function requireCurrent(
@@ -68,7 +68,7 @@ async function withClient<T>(
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T> {
   const client = new Client(config);
-  client.on('error', () => {}); // the running query reports the error
+  client.on('error', () => {}); // ignored, because the running query reports the error
   await client.connect();
   return await work(client).finally(() => client.end()); // closing the connection also releases the lock
 }
@@ -77,7 +77,10 @@ async function hasTable(client: pg.Client, name: string): Promise<boolean> {
   return (await client.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).rows.length > 0;
 }
 
-/** @throws Error if an applied migration was changed, or this version is too old for the database */
+/**
+ * @returns the migrations that were not applied yet
+ * @throws Error if an applied migration was changed, or this version is too old for the database
+ */
 async function findPending(client: pg.Client, dir: string): Promise<Migration[]> {
   const migrations = await readMigrations(dir);
   const known = await readRecords(client);
@@ -130,17 +133,17 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // the connection itself may have failed
+    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself may have failed
     throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
   }
 }
 
 /**
- * @param program the newest migration of this version
+ * @param program the name of the newest migration in this version of Tapegate
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {
-  if (!(await hasTable(client, 'oldest_program'))) return; // the database is empty
+  if (!(await hasTable(client, 'oldest_program'))) return; // a database without this table is empty
   const { rows } = await client.query<{ migration: string; program: string }>(
     `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
     [program],
@@ -151,7 +154,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
 }
 
-/** Copies compatibility.json to the database, for older versions that do not have these migrations. */
+/** Copies compatibility.json to the database, because older versions do not have the entries of newer migrations. */
 async function recordOldest(client: pg.Client, dir: string): Promise<void> {
   const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(

@@ -10,19 +10,20 @@ import { join, raw, type Sql, sql } from './sql.js';
 type Settings = Readonly<Record<string, string>>;
 
 /**
- * Makes PostgreSQL scan a large table in parallel. By default, a planner that expects to find rows soon would use one
- * core.
+ * Settings that make PostgreSQL scan a large table in parallel. With the default settings, a planner that expects to
+ * find rows soon uses one core.
  */
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Makes one core read the rows that an index finds. The planner may estimate badly, and starting parallel workers takes
- * a hundred times as long as reading ten rows.
+ * Settings that make one core read the rows that an index finds. A wrong estimate may make the planner start parallel
+ * workers, which takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
 /**
- * Makes PostgreSQL use one generic plan for all values of a prepared statement, regardless of the planner's estimates.
+ * Settings that make PostgreSQL use one generic plan for all values of a prepared statement, regardless of the
+ * planner's estimates.
  */
 const PLANNED_ONCE: Settings = { plan_cache_mode: 'force_generic_plan' };
 
@@ -60,7 +61,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       try {
         return await sendTogether<Row>(client, [settings, statement]);
       } catch (error) {
-        if (!isUseless(error)) throw error; // the transaction had no effect, so run it again
+        if (!isUseless(error)) throw error; // run the transaction again, because the failed attempt had no effect
       }
     }
   } finally {
@@ -70,14 +71,15 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
 
 /**
  * @returns the rows of the last statement
- * @throws the first failure, because later statements fail only as a consequence
+ * @throws the error of the first failed statement, because later statements fail only as a consequence
  */
 async function sendTogether<Row extends object>(client: pg.ClientBase, statements: readonly Sql[]): Promise<Row[]> {
   const sent = [BEGIN, ...statements, COMMIT].map((each) => client.query<Row>(each));
   const ends = await Promise.allSettled(sent);
   const failed = ends.find((end) => end.status === 'rejected');
   if (failed) {
-    if (failed.reason instanceof Error) Error.captureStackTrace(failed.reason); // show the caller's stack
+    // show the caller's stack instead of the driver's
+    if (failed.reason instanceof Error) Error.captureStackTrace(failed.reason);
     throw failed.reason;
   }
   const [rows, commit] = (await Promise.all(sent)).slice(-2);

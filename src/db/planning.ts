@@ -13,17 +13,18 @@ import type { Transaction } from './transaction.js';
 const [on, off] = ['on', 'off'];
 
 /**
- * Turns off JIT compilation. Before version 18, a disabled plan node costs 10^10 if no other node is possible, as for a
- * temporary table without an index. At such a cost PostgreSQL compiles the plan, which takes fifty times as long as
- * running it.
+ * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
+ * disabled node if no other node is possible, as for a temporary table without an index. At such a cost PostgreSQL
+ * compiles the plan, which takes fifty times as long as running it.
  */
 const uncompiled = { jit: off };
 
 /**
  * Returns a statement that makes PostgreSQL look up rows by key, regardless of the row count that PostgreSQL expects.
  * The settings last until `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes
- * several times as long as running the statement. Bitmap scans are off because, before the first ANALYZE, the trigram
- * index seems cheap for a path. With a bitmap scan, each lookup would scan all pending entries of the index.
+ * several times as long as running the statement. Bitmap scans are off because the planner underestimates the cost of
+ * the trigram index before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries
+ * of the index.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -39,9 +40,9 @@ export const plannedByKeys = () =>
   );
 
 /**
- * Returns a transaction that looks up rows by key from here on. All statements of this transaction are prepared, so the
- * text of a statement must not depend on values. Callers use the returned transaction instead of `tx`, also to record
- * events.
+ * Returns a transaction whose later statements look up rows by key. All statements of this transaction are prepared, so
+ * the text of a statement must not depend on values. Callers must use the returned transaction instead of `tx`, also to
+ * record events.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());

@@ -28,11 +28,11 @@ export interface Database {
   /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which run at the reader's pace and must not occupy `pool`. Not pipelined, because COPY
-   * cannot be pipelined.
+   * Connections for long lists, which run at the reader's pace and must not occupy `pool`. These connections are not
+   * pipelined, because COPY cannot be pipelined.
    */
   streamPool: pg.Pool;
-  /** Connections for imports. Not pipelined, because imports use COPY. */
+  /** Connections for imports. These connections are not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;
@@ -61,10 +61,11 @@ export interface Database {
   Client: typeof pg.Client;
   config: pg.ClientConfig;
   /**
-   * From now on, rejects connections to any database with another identity, for example after its files were replaced.
+   * After this call, rejects connections to a database with another identity, for example if the database's files were
+   * replaced.
    */
   keepDatabase(): Promise<void>;
-  /** Returns within seconds even if the database does not answer. */
+  /** Closes all connections. Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
 }
 
@@ -88,8 +89,8 @@ export interface DatabaseOptions {
 }
 
 /**
- * Time without a statement after which a stalled process loses its open transaction and locks. Streams have no such
- * limit: a client may read slowly, and a stream holds no locks.
+ * Time without a statement after which a stalled process loses its open transaction and locks. This limit does not
+ * apply to streams of lists: a client may read slowly, and a stream holds no locks.
  */
 const STANDSTILL_MS = 60_000;
 
@@ -103,17 +104,17 @@ const CONNECT_MS = 30_000;
 const KEEP_ALIVE_MS = 10_000;
 /**
  * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms of queries. Making a
- * plan takes 1 ms, and keeping it takes 5 kB or more.
+ * plan takes 1 ms, and caching a plan takes 5 kB or more.
  */
 const PLANS = 250;
-/** Time limit for a heartbeat. The next heartbeat opens a new connection. */
+/** Time limit for a heartbeat. After a heartbeat that exceeds the limit, the next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
 /** Limits the time that an ending process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
 /**
- * Long lists that one gateway reads at a time. With two gateways, PostgreSQL's default of 100 connections leaves enough
- * for engines.
+ * Number of long lists that one gateway reads at a time. With two gateways, PostgreSQL's default of 100 connections
+ * leaves enough connections for engines.
  */
 const LONG_LISTS = 16;
 /** Connections for imports. A gateway runs one import at a time. */
@@ -130,7 +131,10 @@ const LONG_READ_WAIT_MS = 5000;
 /** GraphQL queries that a gateway executes at the same time. */
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
-/** Minimum rate of reading. Over a slow line of 256 kB/s, a list of ten million files takes some hours. */
+/**
+ * Minimum rate at which a client must read a long list. Even over a slow line of 256 kB/s, a client exceeds this rate,
+ * and reads ten million files in some hours.
+ */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
 /** Maximum number of connections of a process, by the type of process. */
@@ -243,7 +247,7 @@ class WatchedPool extends pg.Pool {
     this.on('connect', (client) => client.on('error', () => {}));
   }
 
-  /** Retries on another connection if a prepared statement has become invalid. */
+  /** Runs a query again on another connection if a prepared statement has become invalid. */
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
   override async query(query: any, values?: any): Promise<any> {
     for (;;) {

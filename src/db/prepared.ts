@@ -1,24 +1,25 @@
 /**
  * Prepares statements by name on each connection. PostgreSQL parses the text once, and after some uses makes one plan
- * for all values. Only lookups by key are prepared, because one plan suits all their values. A search needs a plan for
- * its pattern, so it has no name. A connection keeps a plan for only ten seconds. A plan made for a nearly empty table
- * scans the whole table until PostgreSQL has new statistics, which may take minutes. A prepared statement ends with its
- * connection. On a live connection a prepared statement may become invalid: a migration changes the type of a column,
- * or a pooler drops the statement. After such an error the connection uses new names (line.ts), and the statement or
- * its transaction is run again.
+ * for all values. Only lookups by key are prepared, because one plan suits all keys. A search is not prepared, because
+ * it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a plan made for a
+ * nearly empty table would scan the whole table until PostgreSQL has new statistics, which may take minutes. A prepared
+ * statement ends with its connection. On a live connection, a prepared statement may become invalid: a migration
+ * changes the type of a column, or a pooler drops the statement. After such an error the connection uses new names
+ * (line.ts), and the statement or its transaction is run again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
-/** Maximum number of names. Statement texts contain no values, so there are few different texts. */
+/** Maximum number of named statements. The text of a statement contains no values, so there are few different texts. */
 const MAX_NAMES = 500;
 
 const names = new Map<string, string>();
 
 /**
- * Returns the statement after giving it a name. The name has no effect if the statement becomes a part of another one.
+ * Gives the statement a name, and returns the statement. The name has no effect in a statement that becomes a part of
+ * another statement.
  */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);
@@ -28,7 +29,8 @@ export function prepared(statement: Sql): Sql {
 function nameOf(text: string): string | undefined {
   const known = names.get(text);
   if (known !== undefined || names.size >= MAX_NAMES) return known;
-  // derive the name from the text, so that two versions of Tapegate mean the same statement on a shared connection
+  // derive the name from the text, so that on a shared connection a name means the same statement to all versions of
+  // Tapegate
   const name = `tapegate_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`;
   names.set(text, name);
   return name;

@@ -1,8 +1,8 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
- * not answer, logs the loss once, cuts all connections, and logs the recovery. If there are several servers, finds the
- * server that accepts writes. The same connection listens for notifications, so that an idle process needs no second
- * connection.
+ * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
+ * are several servers, finds the server that accepts writes. The same connection listens for notifications, so that an
+ * idle process needs no second connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -27,14 +27,14 @@ const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
 /** Time limit for the answer of one server when the database has several servers. */
 const HOST_MS = 3000;
-/** Number of steps in which the time without an answer is measured. */
+/** Number of steps into which `lostMs` is divided to measure the time without an answer. */
 const STEPS = 10;
 
 const TOO_MANY_CONNECTIONS = '53300';
 const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
 
 interface Listener {
-  /** Called whenever a connection begins to listen, because notifications may have been missed before. */
+  /** Called whenever a connection begins to listen. Notifications before this call may have been missed. */
   onBegin(): void;
   onNotification(payload: string | undefined): void;
   onEnd(): void;
@@ -66,14 +66,14 @@ export class Pulse {
    * @throws the reason why the database does not answer
    */
   async start(): Promise<void> {
-    // the fastest answer gives the most exact time
+    // check several times, because the fastest answer gives the most exact time
     for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
     this.follow();
   }
 
   /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // drop at the end: `run` may open a connection after `close` was called
+    // drop the connection at the end, because `run` may open a connection after `close` was called
     this.running = this.run().finally(() => this.drop());
   }
 
@@ -84,7 +84,8 @@ export class Pulse {
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    else await this.beginListening().catch(() => {}); // if the connection broke, the next connection listens
+    // ignored, because the next connection listens if this connection broke
+    else await this.beginListening().catch(() => {});
     return () => this.listeners.delete(listener);
   }
 
@@ -106,14 +107,14 @@ export class Pulse {
         await this.beat();
         hadClient = true;
         this.find();
-        await this.beginListening(); // listens on a new connection only after `find` has allowed the other connections
+        await this.beginListening(); // listen after `find`, which allows the process's other connections again
         void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // a single connection may break while the server works
+        // check again at once, because one connection may break while the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -129,7 +130,7 @@ export class Pulse {
         sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros, pg_is_in_recovery() AS "isStandby"`,
       ),
     );
-    // a single server has no other primary, and a standby can still serve reads
+    // accept a standby if it is the only server, because a standby can still serve reads
     if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it no longer accepts writes');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
   }
@@ -157,7 +158,7 @@ export class Pulse {
         this.listening = undefined;
         return;
       }
-      destroy(client); // the next check opens a connection that listens
+      destroy(client); // the next check opens another connection, which listens
       throw error;
     }
     for (const each of listeners) each.onBegin();
@@ -169,7 +170,7 @@ export class Pulse {
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
-      this.wake(); // checks at once whether the server still answers
+      this.wake(); // check at once whether the server still answers
     });
     return client;
   }
@@ -190,8 +191,8 @@ export class Pulse {
   }
 
   /**
-   * Finds the server that accepts writes now. If another server accepts writes than before, cuts all connections, so
-   * that they reconnect to the new server.
+   * Connects to the server that accepts writes. If another server accepted writes before, cuts all connections, so that
+   * they reconnect to the new server.
    */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
@@ -204,8 +205,8 @@ export class Pulse {
   }
 
   /**
-   * Rejects if no answer arrives within `lostMs`. The time is counted in steps, so that time during which this process
-   * itself stalled does not count.
+   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that the time
+   * during which this process itself stalled does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
@@ -222,7 +223,7 @@ export class Pulse {
       return answered;
     } finally {
       clearInterval(timer);
-      answer.catch(() => {}); // a late answer is ignored
+      answer.catch(() => {}); // ignore the error of a late answer
     }
   }
 
@@ -252,11 +253,14 @@ export class Pulse {
     if (this.isClosed) return;
     const woken = new AbortController();
     this.wake = () => woken.abort();
-    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // ignore the rejection by `wake`
+    // ignore the error if `wake` ends the sleep
+    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {});
   }
 }
 
-/** Whether the server refused only a statement, so that the connection survives. During a shutdown, connections end. */
+/**
+ * Whether the server refused only a statement, and kept the connection. A server that shuts down ends its connections.
+ */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }
@@ -267,7 +271,7 @@ function causesOf(error: unknown): unknown[] {
 
 /**
  * Whether the error shows that the server is up. The server may have no free connection, or this process may lack
- * resources to reach it.
+ * resources to reach the server.
  */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
@@ -279,8 +283,8 @@ const GRACE_MS = 500;
 /**
  * Connects to the server that accepts writes. Queries all servers at once, so that a silent server does not delay the
  * search.
- * @param patienceMs limits the wait for all answers
- * @throws AggregateError with the problem of each server
+ * @param patienceMs the time limit for all answers
+ * @throws AggregateError with the problem of each server if no server accepts writes
  * @throws Error if two servers accept writes, because writes to an isolated server would be lost
  */
 async function findWritable(
@@ -293,7 +297,7 @@ async function findWritable(
   };
   const attempts = hosts.all.map(async (host) => {
     const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
-    client.on('error', () => {}); // the client emits 'end' next
+    client.on('error', () => {}); // ignored, because the client emits 'end' next
     silent.add(client);
     try {
       await refuseStandby(client);

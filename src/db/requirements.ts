@@ -1,5 +1,6 @@
 /**
- * Checks a database that the site has created. Each failed requirement is reported with the statement that meets it.
+ * Checks whether a database that the site has created meets Tapegate's requirements. Reports the first requirement that
+ * is not met, with the statement that fixes it.
  */
 import pg from 'pg';
 import { sql } from './sql.js';
@@ -43,7 +44,7 @@ const FACTS = sql`SELECT current_setting('server_version') AS version,
     LEFT JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = 'tape_file' AND t.relkind = 'r'
   WHERE d.datname = current_database()`;
 
-/** @throws Error that names the first missing requirement, and the command that meets it */
+/** @throws Error that names the first requirement that is not met, and the command that fixes the problem */
 export async function checkRequirements(client: pg.Client): Promise<void> {
   const { rows } = await client.query<Facts>(FACTS);
   const problem = rows[0] && findProblem(rows[0]);

@@ -1,6 +1,6 @@
 /**
  * Sets the session settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a
- * role (`ALTER ROLE … SET`). So each connection sets everything that its statements rely on, before its first
+ * role (`ALTER ROLE … SET`). So each connection sets all settings on which Tapegate's statements rely, before its first
  * statement. A statement applies the settings, because a pooler accepts only a few settings when a connection starts.
  */
 import pg from 'pg';
@@ -12,7 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** Value to replace. If `replaces` is given, the setting is changed only if its current value is this one. */
+  /** If `replaces` is given, `value` replaces only this value of the setting, and any other value stays. */
   replaces?: string;
 }
 
@@ -100,12 +100,13 @@ export const requiredSettings: readonly SessionSetting[] = [
   },
 ];
 
-/** Settings of single connections, which callers pass as options of `pg.Client`. */
+/** Settings that differ between connections, and that callers pass as options of `pg.Client`. */
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Returns the configuration of a connection without its settings, and the statement that applies these settings.
- * @param config as for `pg.Client`: `statement_timeout` and similar settings count as required settings
+ * Splits the configuration of a connection into the configuration without settings, and the statement that applies the
+ * settings.
+ * @param config the configuration for `pg.Client`; `statement_timeout` and similar options count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
   config: pg.ClientConfig;
@@ -114,7 +115,7 @@ export function withSettings(config: pg.ClientConfig = {}): {
 } {
   const { connectionString, ...given } = config;
   const encryption = connectionString ? readEncryption(connectionString) : undefined;
-  // pg parses the URL, because the URL may contain options
+  // parse the URL as pg does, because the URL may contain options
   const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
   const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
   const ofConnection = OF_CONNECTION.flatMap((name) =>
@@ -128,14 +129,14 @@ export function withSettings(config: pg.ClientConfig = {}): {
   return { config: bare, setUp: statementOf([...byName.values()]), encryption };
 }
 
-/** Returns the settings in the options of a URL, or in PGOPTIONS. */
+/** Returns the settings in the `options` of a database URL, or else in PGOPTIONS. */
 export function readUrlSettings(url: string): SessionSetting[] {
   return parseOptions(new URL(url).searchParams.get('options') ?? environment.PGOPTIONS ?? '').settings;
 }
 
 /**
  * Reads options in libpq's forms: `-c name=value`, `-cname=value` and `--name=value`.
- * @returns the settings, and as `rest` the options that only the server can read
+ * @returns the settings, and as `rest` the options in other forms, which only the server can read
  */
 function parseOptions(options: string): { settings: SessionSetting[]; rest: string } {
   const found: SessionSetting[] = [];
@@ -148,9 +149,9 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * Returns one message, which PostgreSQL runs as one transaction. The message works regardless of the site's default
- * settings. In a transaction of level `serializable`, a standby would refuse the SELECT. The schema names keep a
- * `search_path` from replacing functions.
+ * Returns the SQL that applies the settings, as one message, which PostgreSQL runs as one transaction. The SQL works
+ * regardless of the site's default settings. It sets the isolation level, because a standby refuses a SELECT at level
+ * `serializable`. It names the schema of each function, because a `search_path` could replace functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

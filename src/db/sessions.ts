@@ -1,6 +1,6 @@
 /**
- * Detects a pooler that assigns a server connection only for a transaction or a statement. Tapegate requires sessions,
- * because LISTEN, advisory locks, prepared statements and settings belong to a session.
+ * Detects a connection pooler that lends a server connection for only one transaction or statement. Tapegate requires
+ * sessions, because LISTEN, advisory locks, prepared statements and settings belong to a session.
  */
 import type pg from 'pg';
 import { messageOf } from '../core/errors.js';
@@ -9,7 +9,7 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** Time limit for an answer. A pooler without a free connection lets a client wait longer. */
+/** Time limit for an answer. A pooler without a free connection may let a client wait longer. */
 const ANSWER_MS = 10_000;
 
 /**
@@ -40,7 +40,7 @@ export async function requireSessions(config: pg.ClientConfig): Promise<void> {
     if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
     throw error;
   } finally {
-    // the pooler may have closed the connection
+    // ignored, because the pooler may have closed the connection
     await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
 }

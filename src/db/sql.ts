@@ -2,8 +2,8 @@
  * Represents SQL as a value: a text with its values, composed of smaller fragments. Functions do not pass SQL as
  * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
  * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
- * Everything else is SQL: sets, locks, counts, lists, fast paths. The filter of a list is one fragment, which the
- * list's count, pages and stream share.
+ * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. The filter of a list is one fragment,
+ * which the list's count, pages and stream share.
  */
 import { Prisma } from '../generated/prisma/client.js';
 
@@ -26,14 +26,14 @@ export function sql(strings: readonly string[], ...values: readonly unknown[]): 
   return new Statement(strings, values as Values);
 }
 
-/** Inserts a text into SQL without quoting, for names from a closed list only. */
+/** Inserts a text into SQL without quoting. The text must come from a fixed list of texts in the program. */
 export function raw(text: string): Sql {
   return new Statement([text], []);
 }
 
 export const empty = raw('');
 
-/** Joins at least one value or fragment. */
+/** Joins values or fragments. The list must not be empty. */
 export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }

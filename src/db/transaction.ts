@@ -29,7 +29,10 @@ export interface TransactionRun {
 
 /** Observes transactions and the locks that they take. */
 interface TransactionObserver {
-  /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
+  /**
+   * Called before the first statement. An observer that is added during a run sees only the later statements of the
+   * run.
+   */
   onBegin(run: TransactionRun): void;
   /**
    * Whether `onStatement` calls `ask`. With such an observer, statements run one at a time instead of sharing round
@@ -57,9 +60,9 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Transactions that may handle ten million files. Each statement of a long transaction may take an hour. Statements of
- * all other transactions have the connection's time limit. Waits for locks have the connection's time limit in all
- * transactions. (An import's connection has no limit.)
+ * Names of transactions that may handle ten million files. Each statement of a long transaction may take an hour.
+ * Statements of all other transactions have the connection's time limit. Waits for locks have the connection's time
+ * limit in all transactions. (An import's connection has no limit.)
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -80,7 +83,9 @@ const longTransactions: ReadonlySet<string> = new Set([
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
-/** Makes the connection's statement limit the limit for waits for locks, and sets the statement limit to one hour. */
+/**
+ * Sets the time limit for waits for locks to the connection's time limit for statements, and the latter to one hour.
+ */
 const lengthen = () =>
   prepared(
     sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
@@ -93,7 +98,7 @@ const PAUSE_MS = 5;
 
 /**
  * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
- * @param name for observers, and for `longTransactions`
+ * @param name the transaction's name for observers, and in `longTransactions`
  * @throws UnconfirmedError if the outcome of the commit is unknown
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -104,7 +109,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
     broken = false;
     return result;
   } catch (error) {
-    // an error that PostgreSQL or the caller reports leaves the connection usable
+    // test the connection, which is still usable if PostgreSQL or the caller reported the error
     broken = !(await client.query('SELECT 1').then(
       () => true,
       () => false,
@@ -115,7 +120,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** Runs `work` in one transaction on the caller's connection; otherwise like `transaction`. */
+/** Runs `work` in one transaction like `transaction`, but on the caller's connection. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -186,7 +191,7 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {}); // `failure` keeps the error
+    this.ask(statement).catch(() => {}); // ignored, because `failure` records the error
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
@@ -196,8 +201,8 @@ class TransactionSession {
   }
 
   /**
-   * Commits the transaction. If the connection breaks now, the commit may have reached the server although no answer
-   * arrives.
+   * Commits the transaction. If the connection breaks during the commit, the commit may have reached the server
+   * although no answer arrives.
    */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
@@ -214,7 +219,7 @@ class TransactionSession {
   async rollBack(): Promise<void> {
     if (this.state === 'idle') return;
     if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
-    await this.client.query(ROLLBACK).catch(() => {}); // a broken connection has already rolled back
+    await this.client.query(ROLLBACK).catch(() => {}); // ignored, because a broken connection has already rolled back
   }
 
   private get isInTurn(): boolean {
@@ -235,7 +240,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {}); // later statements fail as well
+    begun.catch(() => {}); // ignored, because later statements also fail
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 

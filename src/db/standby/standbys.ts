@@ -1,7 +1,7 @@
 /**
- * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that
- * were committed when the client asked. So callers find their own changes in each list, through any gateway. If the
- * chosen standby does not have all changes in time, the primary serves the list.
+ * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if the standby has all
+ * changes that were committed before the client's request. So a list contains all earlier changes by the same caller,
+ * even through other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -20,13 +20,13 @@ interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
 
 interface StandbyStatus {
   host: string;
-  /** Why lists are not read from this standby; undefined if they are. */
+  /** Reason why lists are not read from this standby; undefined if lists are read from this standby. */
   problem: string | undefined;
   /** Bytes of WAL that the standby had not replayed at the last check; undefined if the standby did not answer. */
   behindBytes: bigint | undefined;
 }
 
-/** Problem of a standby that only lags behind. A lag is not logged. */
+/** Problem of a standby that only lags behind the primary. This problem is not logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** Time without an answer after which a standby counts as lost. */
@@ -36,8 +36,8 @@ const ANSWER_MS = 100;
 /** Interval of queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
 /**
- * Discards the messages about a standby's connections and clock. Only the reason why lists are not read there is
- * logged.
+ * Log that discards the messages about a standby's connections and clock. Only the reason why lists are not read from a
+ * standby is logged.
  */
 const quiet = { warn: () => {}, error: () => {} };
 
@@ -62,8 +62,8 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby, round robin, if it has all committed changes in time; undefined if the primary
-   * must be read.
+   * Returns the next usable standby, round robin, if the standby has all committed changes in time. Returns undefined
+   * if lists must be read from the primary.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
@@ -123,7 +123,8 @@ class Standby implements StandbyStatus {
     try {
       if (!this.hasSessions) await inTime(requireSessions({ connectionString: this.url }), CHECK_MS);
       this.hasSessions = true;
-      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // the primary's pulse reports the error
+      // ignored, because the primary's pulse reports the error
+      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined);
       problem = target ? await this.follow(target, until) : BEHIND;
     } catch (error) {
       this.behindBytes = undefined;
@@ -162,7 +163,7 @@ export interface Position {
   /** Number of the timeline, which each promotion of a server increases. */
   timeline: number;
   database: string;
-  /** WAL in bytes that a primary has written or a standby has replayed. */
+  /** Bytes of WAL that a primary has written or a standby has replayed. */
   reached: bigint;
 }
 
@@ -192,7 +193,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns why lists can never be read from a standby; undefined if they can. */
+/** Returns the reason why lists can never be read from a standby; undefined if lists can be read from the standby. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'it is not a standby';
   if (standby.system !== primary.system) return 'it is not a standby of the primary';
