@@ -17,7 +17,7 @@ interface Refusal {
 
 /**
  * Suspends a library that refuses work until the next attempt. Ignores the report of a drive that mounted its volume
- * before the end of the last pause, because a drive may take minutes to unmount the volume.
+ * before the last pause ended. Such a report may be late, because a drive may take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,

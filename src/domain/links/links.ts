@@ -78,8 +78,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that the link `l` was made for a file that has been renamed since then, and that the link now belongs
- * to another file with the old path.
+ * SQL condition that the path of the link `l` now belongs to another file, which has the old path of a renamed file. The
+ * link belongs to that file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;

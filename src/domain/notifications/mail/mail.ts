@@ -19,21 +19,24 @@ export interface MailFacts {
   filesOnDisk: number;
   filesFailed: number;
   filesUnknown: number;
-  /** Number of files that the request excludes because the quota was full, and because of its own limits. */
+  /**
+   * Number of files that the request excludes because the quota was full. `filesOverLimit` is the number excluded by
+   * the limits of the request itself.
+   */
   filesRefused: number;
   filesOverLimit: number;
   /** Number of files that the user released before the request ended. */
   filesReleased: number;
   bytesOnDisk: bigint;
   /**
-   * The first files on disk. `mountpoint` is null for a file at its primary path, and for a file that the user may not
-   * fetch.
+   * The first files on disk, for the list in the email. `mountpoint` is null for a file at its primary path, and for a
+   * file that the user may not fetch.
    */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
   /** The first failed files, for the list in the email. */
   failed: { path: string; error: string }[];
-  /** The first requested paths that have no file in the request. */
+  /** The first requested paths that match no file in the request, for the list in the email. */
   unresolved: { path: string; reason: UnresolvedReason }[];
 }
 
@@ -44,7 +47,7 @@ const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
 };
 
 /**
- * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled. Returns undefined if
+ * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled; undefined if
  * `publicUrl` is not set.
  */
 export function linkToRequest(
@@ -64,7 +67,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
-/** Returns the text of an email that is sent after its request has ended. */
+/** Returns the text for an email that is sent only after its request has ended. */
 export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
   return text([
     `This email was written at ${formatTime(createdAt)}. The request has ended since then, and its files may no longer be on disk.`,
@@ -167,7 +170,10 @@ function nameRequest(facts: MailFacts): string {
   return `${facts.requestId} ("${name}"${pattern})`;
 }
 
-/** Shortens a label for a subject. SMTP limits a line to 998 octets, and a subject without spaces cannot be folded. */
+/**
+ * Shortens the label of a request for the subject of an email. The subject must be short, because SMTP limits a line to
+ * 998 octets, and a subject without spaces cannot be folded.
+ */
 function shortLabel({ label }: MailFacts): string {
   const characters = [...oneLine(label)];
   return characters.length > MAX_LABEL ? `${characters.slice(0, MAX_LABEL - 1).join('')}…` : characters.join('');
@@ -192,7 +198,7 @@ function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** Replaces line breaks in paths, and characters that would change the displayed text. */
+/** Replaces line breaks in a text, and characters that would change how the text is displayed. */
 const oneLine = printable;
 
 function text(lines: string[]): string {
@@ -210,7 +216,7 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTi
  * this host.
  */
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
-  const { default: nodemailer } = await import('nodemailer'); // nodemailer is imported here, because most processes send no mail
+  const { default: nodemailer } = await import('nodemailer'); // import here, because most processes send no email
   const url = new URL(smtpUrl);
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6 address without its brackets
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));

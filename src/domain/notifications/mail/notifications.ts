@@ -1,7 +1,7 @@
 /**
- * The outbox for emails. The transaction that causes an email also stores the email; src/engine/notifications/notify.ts
- * sends it later. So a mail server that is down delays emails but loses none. A request gets one email of each kind,
- * and one expiry notice for each retention (`queueExpiring`).
+ * The outbox for emails. The transaction that causes an email also stores the email, which an engine sends later
+ * (src/engine/notifications/notify.ts). So a mail server that is down delays emails but loses none. A request gets one
+ * email of each kind, and one expiry notice for each retention (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -23,13 +23,13 @@ interface DueLetter {
   id: number;
   kind: NotificationKind;
   recipient: string;
-  /** The announced retention; set only for EXPIRING. */
+  /** Expiry time that the email announces; set only for EXPIRING. */
   expiresAt?: string;
 }
 
 /**
- * Queues each due email of the requests once. If all files of a request are released, its email about the last file is
- * not queued until further files join.
+ * Queues the due emails of the requests, each email once. If all files of a request were released, its email about the
+ * last file is not queued until further files join the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -49,8 +49,8 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
 }
 
 /**
- * Deletes emails whose reason no longer applies, unless an engine has begun to send them. The caller has locked the
- * requests.
+ * Deletes emails whose reason no longer applies, unless an engine has begun to send them. The caller must have locked
+ * the requests.
  */
 export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
@@ -102,7 +102,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // return no mount point if any file is not at its logical path
+    // list no mount points if any file is not at its logical path
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -114,8 +114,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
 const BATCH = 50;
 
 /**
- * Queues expiry notices. A notice for a new retention replaces the request's earlier notice. A request whose lifetime
- * is shorter than the notice period gets no notice. After a crash the next run continues.
+ * Queues expiry notices. If the retention of a request has changed, the new notice replaces the earlier notice. A
+ * request whose lifetime is shorter than the notice period gets no notice. After a crash, the next call queues the
+ * remaining notices.
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
@@ -128,13 +129,13 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
     if (rows.length === 0) break;
     letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
-      // check again: another transaction may have changed the requests before they were locked
+      // check the condition again: another transaction may have changed the requests before they were locked
       const due = await tx.query<DueLetter>(
         sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // insert a new row: the sender of the old notice must not record its result on the new notice
+      // delete the old notice, whose sender must not record its result on the row of the new notice
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );

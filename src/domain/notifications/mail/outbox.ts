@@ -1,6 +1,6 @@
 /**
- * Sends emails from the outbox at limited rates: a rate for each user and a rate for the whole site. A rate counts the
- * emails that were claimed in the last minute. Emails beyond a rate wait in order. The user whose last email was sent
+ * Sends emails from the outbox at limited rates: a rate for each user and a rate for the whole site. A rate limits the
+ * number of emails that are claimed in a minute. Emails above a rate wait in order. The user whose last email was sent
  * longest ago is next, so many emails of one user delay no other user. Claim times are stored, so rates apply across
  * engines and restarts.
  */
@@ -21,7 +21,7 @@ export interface ClaimedMail
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   /** Whether the request has ended since the email was written. */
   isLate: boolean;
-  /** Whether the email announces an expiry that has passed or was postponed. */
+  /** Whether the email announces an expiry that has passed, or was postponed after the email was written. */
   isMoot: boolean;
 }
 
@@ -30,21 +30,24 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/** Seconds after which the claim of an email expires. A sender that waits for the mail server renews its claim. */
+/**
+ * Seconds after which the claim of an email expires. A sender that waits longer for the mail server renews its claim.
+ */
 const CLAIM_SECONDS = 180;
 
 const RENEW_MS = 60_000;
 
 /**
- * Limit in seconds for sending one email. A mail server may check a message for 10 minutes before it answers (RFC 5321,
- * 4.5.3.2.6).
+ * Maximum number of seconds for sending one email. The limit exceeds the 10 minutes for which a mail server may check a
+ * message before it answers (RFC 5321, 4.5.3.2.6).
  */
 export const SEND_SECONDS = 900;
 
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
  * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn false if no mail server is configured: the oldest email is claimed, regardless of the rates
+ * @param options.inTurn whether to apply the rates; if false, because no mail server is configured, claims the oldest
+ *   email
  * @param options.send must not throw, and must end within `SEND_SECONDS`
  * @returns whether an email was claimed; false if no email is due or the rates allow none
  */
@@ -79,7 +82,10 @@ export async function claimMail(
   return true;
 }
 
-/** Renews a claim. @returns the time at which the claim expires; unchanged if another sender has claimed the email */
+/**
+ * Renews a claim. @returns the time at which the renewed claim expires, or `claimedUntil` if another sender has claimed
+ * the email
+ */
 async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: string): Promise<string> {
   const until = addSeconds(ctx.now(), CLAIM_SECONDS);
   const { rowCount } = await ctx.db.pool.query(
@@ -88,7 +94,7 @@ async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: strin
   return rowCount === 1 ? until : claimedUntil;
 }
 
-/** Claims the oldest due email. @param choice.which condition on the email `n` */
+/** Claims the oldest due email. @param choice.which condition that the email `n` must meet */
 async function claimOldest(
   tx: Transaction,
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
@@ -128,7 +134,7 @@ async function recordMail(
   );
 }
 
-/** Minimum age in seconds of the row in `mail_sender` before the row is updated. */
+/** Minimum age in seconds of the time in `mail_sender` before the time is updated. */
 const NOTE_SECONDS = 60;
 
 /**
@@ -144,8 +150,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than a repair
- * of a host takes.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than the
+ * repair of a host is likely to take.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
@@ -160,10 +166,11 @@ export async function hasSender(ctx: Context): Promise<boolean> {
 const MINUTE_SECONDS = 60;
 
 /**
- * Returns SQL for the time at which the rate allows another email; null means now. The time is one minute after the
- * oldest of the last `rate` claims. Claims slightly later than `now` count, because they may be concurrent. Claims
- * further in the future do not count, because the clock was set back.
- * @param which condition on the counted emails `m`
+ * Returns SQL for the time at which the rate allows another email; null if the rate allows an email now. The time is
+ * one minute after the oldest of the last `rate` claims. Claims slightly later than `now` count, because another engine
+ * may have made them meanwhile. Claims much later than `now` do not count, because the clock was set back after these
+ * claims.
+ * @param which condition that selects the counted emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
@@ -172,8 +179,8 @@ function freeAt(rate: number, now: string, which: Sql): Sql {
 }
 
 /**
- * Selects users with waiting emails as `w`, each with the time of the first due email. The query takes one index lookup
- * per user, whatever the number of emails.
+ * Selects users with waiting emails as `w`, each with the time at which the user's first email is due. The query needs
+ * one index lookup for each user, regardless of the number of emails.
  */
 const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
@@ -184,14 +191,14 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is sent, or undefined if no email may be sent. Until the commit no other process
- * can choose a quota.
+ * Returns the quota whose next email is to be sent, or undefined if no email may be sent now. Until the transaction
+ * ends, no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
   const isOfUser = sql`m.quota_id = w.quota_id`;
   await tx.query(sql`SELECT FROM mail_sender s ${locking.turns}`);
-  // a separate statement after the lock, to see the claims of earlier lock holders
+  // use a separate statement after the lock, to see the claims of transactions that held the lock earlier
   const [next] = await tx.query<{ quotaId: number }>(
     sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w
         WHERE w.next_try_at <= ${now} AND ${freeAt(mailRate, now, sql`true`)} IS NULL
@@ -203,9 +210,9 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 }
 
 /**
- * Reasons why a user's first email waits. `ENGINE` means that the email is due, and waits for an engine with a mail
- * server. `RETRY` means that the email is being sent, or waits for its next try. `USER_RATE` and `RATE` mean that the
- * rate of the user, or of the site, is used up.
+ * Reasons why a user's first email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
+ * `RETRY`: the email is being sent, or waits for its next attempt. `USER_RATE`: the rate of the user is used up.
+ * `RATE`: the rate of the site is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];
@@ -217,7 +224,7 @@ export interface WaitingMail {
   letters: number;
   since: string;
   waitsFor: MailWait;
-  /** Earliest time at which the user's first waiting email is sent. */
+  /** Earliest time at which the user's first waiting email can be sent. */
   nextAt: string;
   lastError: string | null;
 }

@@ -1,7 +1,7 @@
 /**
  * Queues webhook messages for the events of requests, in the order of the events. One transaction stores the messages
- * and the position of the last processed event. So each change is reported exactly once, even after a crash. Changes of
- * requests never wait for webhooks.
+ * and the position of the last processed event. So each change is reported exactly once, even after a crash. A
+ * transaction that changes a request never waits for webhooks.
  */
 
 import { createHmac } from 'node:crypto';
@@ -20,17 +20,17 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * The condition that a webhook may receive the event `e`. Disabled webhooks count, because they may be enabled before
- * the next event.
+ * The condition that a webhook may receive the event `e`. Disabled webhooks count too, because they may be enabled
+ * before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Processes new events in small transactions. Only one engine processes events at a time. */
+/** Queues messages for new events, in small transactions. Only one engine processes events at a time. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
-  await ctx.events.newestId(); // assigns ids to all committed events
+  await ctx.events.newestId(); // assign ids to all committed events
   for (let isMore = true; isMore && !stop.aborted; ) {
     isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await processNext(ctx, tx));
   }
@@ -61,7 +61,10 @@ interface Request {
   seen: Seen | null;
 }
 
-/** State of a request as last reported to webhooks since the request was created or revived. */
+/**
+ * State of a request as it was last reported to webhooks, since the request was created, or became live again after its
+ * end.
+ */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -167,7 +170,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** Used share at which a quota counts as nearly full, until the share falls below `ROOM_AGAIN`. */
+/** A quota counts as nearly full from this used share on, until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
@@ -264,7 +267,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 
 export const TEST_TYPE = 'webhook.test';
 
-/** A request as a message reports it, at the time of the event. Sizes are in bytes. */
+/** A request as a message describes it. The fields are the values at the time of the event, and sizes are in bytes. */
 interface ReportedRequest {
   requestId: number;
   user: string;
@@ -287,7 +290,10 @@ interface ToldQuota {
 interface NewMessage {
   webhookId: number;
   type: string;
-  /** Key of the reported change, unique for this type and webhook. Messages with equal keys get equal ids. */
+  /**
+   * Key of the reported change, unique among the messages of this type to a webhook. Messages with equal keys get equal
+   * ids.
+   */
   key: string;
   at: string;
   /** The quota that the message is about; null for a test message. */
@@ -307,9 +313,9 @@ function describeRequest({ config }: Context, request: ReportedRequest): object 
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * Queues messages in the transaction of their cause, and notifies senders. The id of a message is derived from the
- * webhook's secret, the type and the key. So a message has the same id after a database restore, and ids differ between
- * sites.
+ * Queues messages in the transaction that causes the messages, and notifies the engines that send messages. The id of a
+ * message is derived from the webhook's secret, the type and the key. So a message has the same id after a database
+ * restore, and ids differ between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

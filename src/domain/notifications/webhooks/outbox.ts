@@ -1,7 +1,7 @@
 /**
- * Claims messages to send, and records the results. A webhook is claimed for one message at a time. The least recently
- * used webhook is first, so a slow receiver delays no other webhook. After a failure the message and the webhook each
- * pause. The pauses grow with each failure.
+ * Claims webhook messages to send, and records the results. A webhook is claimed for one message at a time. The least
+ * recently used webhook is claimed first, so a slow receiver delays no other webhook. After a failure, the message and
+ * its webhook each pause. The pauses grow with each failure.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';
@@ -16,9 +16,12 @@ const CLAIM_SECONDS = 90;
 
 export const WEBHOOK_SECONDS = 15;
 
-/** Pauses in seconds after each failure of a message. The last pause also applies to all further failures. */
+/**
+ * Pauses in seconds after the first, second and later failures of a message. The last pause also applies to all further
+ * failures.
+ */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Number of tries after which a message that is older than `MESSAGE_SECONDS` is given up. */
+/** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
@@ -27,7 +30,7 @@ const MESSAGE_SECONDS = 3 * 86_400;
  */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
-/** Seconds for which a webhook must fail, at least `FAILURES` times, before it is disabled. */
+/** A webhook is disabled after failing for this number of seconds, with at least `FAILURES` failures. */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
 /** Longest pause in seconds that a receiver may request with `Retry-After`. */
@@ -44,13 +47,13 @@ export interface ClaimedMessage
 export type WebhookResult =
   | { state: 'SENT' }
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
-  /** The receiver answered that it wants no more messages. */
+  /** The receiver answered that it wants no more messages from the webhook. */
   | { state: 'GONE'; error: string }
   | { state: 'LEFT' };
 
 /**
- * Selects the ids of webhooks with pending messages. The query takes one index lookup per webhook, whatever the number
- * of messages.
+ * Selects the ids of webhooks with pending messages. The query needs one index lookup for each webhook, regardless of
+ * the number of messages.
  */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
@@ -60,8 +63,9 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
   SELECT webhook_id FROM waiting)`;
 
 /**
- * Claims the next due message. @param busy quotas whose webhooks are skipped @returns the message; undefined if no
- * message is due
+ * Claims the next due message.
+ * @param busy ids of quotas whose own webhooks are skipped
+ * @returns the message; undefined if no message is due
  */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
@@ -115,7 +119,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // while the database's clock is implausible, no message is given up
+  const { isPlausible } = ctx.db.clock; // give up no message while the database's clock is implausible
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&

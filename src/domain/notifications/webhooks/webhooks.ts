@@ -1,6 +1,6 @@
 /**
- * Creates, changes and removes webhooks. Managers of a quota manage its webhooks; operators manage the webhooks for all
- * quotas.
+ * Creates, changes and removes webhooks. Managers of a quota manage the webhooks of that quota; operators manage the
+ * webhooks that report on all quotas.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../../core/errors.js';
@@ -21,10 +21,10 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks of one quota, and of webhooks for all quotas. */
+/** Maximum number of webhooks of one quota. The same maximum applies to the webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
-/** Seconds for which messages are also signed with the old secret. */
+/** Seconds for which messages are also signed with the old secret, after a new secret was created. */
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 interface CreateWebhookInput {
@@ -71,10 +71,10 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** Creates a signing secret. The Standard Webhooks specification allows 24 to 64 bytes. */
+/** Creates a signing secret of 32 bytes. The Standard Webhooks specification allows 24 to 64 bytes. */
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
-/** Replaces URLs in the audit log. A URL may name a person or contain a secret. */
+/** Text that replaces URLs in the audit log, because a URL may name a person or contain a secret. */
 const HIDDEN = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
@@ -131,7 +131,7 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 
 /**
  * Records the current state of live requests as reported, so that a new webhook gets only later changes. Skips requests
- * that another webhook already receives, because they may have unprocessed events.
+ * that another webhook reports already, because these requests may have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -150,7 +150,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 interface SetWebhookInput extends Settings {
   id: number;
-  /** If false, no message is queued or sent. If true, pending and given-up messages are retried. */
+  /** If false, no messages of the webhook are queued or sent. If true, pending and given-up messages are retried. */
   isEnabled?: boolean | null | undefined;
 }
 
@@ -166,7 +166,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, for which earlier failures do not count
+      // another URL is another receiver, so failures of the earlier receiver do not count
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -191,7 +191,8 @@ const tryAgain = (ctx: Context, id: number): Sql =>
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
 /**
- * Creates a new secret. For one day, messages are signed with the old and the new secret, so that receivers can switch.
+ * Creates a new secret for a webhook. For one day, messages are signed with the old and the new secret, so that
+ * receivers can switch to the new secret.
  * @throws NotFoundError, ForbiddenError
  */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
@@ -209,7 +210,9 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** Queues a test message, unless a test message is pending. @throws NotFoundError, ForbiddenError */
+/**
+ * Queues a test message, unless a test message of the webhook is already pending. @throws NotFoundError, ForbiddenError
+ */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'testWebhook', async (tx) => {
@@ -239,7 +242,7 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
 }
 
 export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
-  /** The user of the webhook's quota; null for a webhook of all quotas. */
+  /** The user whose quota has the webhook; null for a webhook that reports on all quotas. */
   user: string | null;
   waiting: number;
 }
@@ -298,8 +301,8 @@ export async function listWebhookMessages(
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
 /**
- * Removes the webhooks of a quota, and messages of other webhooks about the quota. @returns the number of removed
- * webhooks
+ * Removes the webhooks of a quota, and the messages about the quota to webhooks that report on all quotas.
+ * @returns the number of removed webhooks
  */
 export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
   const rows = await tx.query(sql`DELETE FROM webhook w WHERE w.quota_id = ${quotaOf(user)} RETURNING w.id`);
@@ -308,8 +311,8 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 }
 
 /**
- * Removes a purged user's webhooks and all messages about the user's requests, and replaces the user's name in other
- * webhooks.
+ * Removes a purged user's webhooks and all messages about the user's requests. In other webhooks that the user created,
+ * replaces the user's name by a pseudonym, and deletes the note.
  * @returns the number of removed and changed webhooks
  */
 export async function purgeWebhooks(
