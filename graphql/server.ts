@@ -115,7 +115,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
-  req.headers.accept = type; // Yoga ignores the weights of media types
+  req.headers.accept = type; // pass only the preferred type, because Yoga ignores the weights of media types
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
   res.status(response.status).setHeaders(response.headers);
@@ -145,7 +145,10 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   };
 }
 
-/** Yoga plugin that uses the document that was already checked. */
+/**
+ * A Yoga plugin that reuses the parsed document of the request, so that Yoga does not parse and validate the text
+ * again.
+ */
 const takeChecked: Plugin<object, Exchange> = {
   onParse: ({ context, params, setParseFn }) => {
     const { req } = context as Partial<Exchange>;

@@ -175,8 +175,8 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs unhandled errors of fields, for example after a variable was null for a required argument. Any other unhandled
- * error still ends the process.
+ * Logs an unhandled GraphQLError of a field, which would otherwise end the process. Any other unhandled error still
+ * ends the process.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

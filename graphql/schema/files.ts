@@ -250,12 +250,15 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
 /**
- * Caches the results of `selectsCommon` by the position of a field in the query, because all files of a list share this
- * position.
+ * Caches the results of `selectsCommon` by the nodes of a field in the query, because all files of a list share these
+ * nodes.
  */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** Returns whether a query selects only `commonFileFields` of the files to which a path of fields leads. */
+/**
+ * Returns whether a query selects only `commonFileFields` of some files. `path` names the fields from the resolver's
+ * field to the files.
+ */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);

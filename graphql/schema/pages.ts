@@ -25,7 +25,7 @@ interface Cursors<Key> {
   read(cursor: string, side: Side): Key;
 }
 
-/** @param parse returns undefined if the text is not a key */
+/** Creates functions that read and write a list's cursors. @param parse returns undefined if the text is not a key */
 export function createCursors<Key>(
   list: string,
   { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
@@ -96,8 +96,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * Page readers of an HTTP request, by `read` function and by field of the query. One reader reads the pages of all
- * parents.
+ * Page readers of an HTTP request, by `read` function and by field of the query. For one field, one reader reads the
+ * nested pages of all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
@@ -155,7 +155,7 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   return await load({ [side]: from, inverted, limit: Math.abs(take) }, fields);
 }
 
-/** The field that orders a list, and its type. */
+/** The field by which a list is ordered, and a test of the field's type. */
 interface ListKey<Key> {
   name: string;
   isKey: (value: unknown) => value is Key;
@@ -259,8 +259,8 @@ function readList(json: string): unknown[] {
 }
 
 /**
- * Returns the names of the fields that a query selects at the end of a path of fields. The path starts at a resolver's
- * field.
+ * Returns the names of the fields that a query selects below a nested field. `path` names the fields from the
+ * resolver's field to the nested field.
  */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {

@@ -247,7 +247,7 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** An exceeded limit. `limit` names the setting that changes the limit, if there is such a setting. */
+/** An exceeded limit. `limit` names the setting that changes the limit; absent if there is no such setting. */
 interface Excess {
   limit?: string;
   found: number;

@@ -266,7 +266,8 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // count the request until its result is read, so that a caller cannot collect unread results
+            // count the query against the caller's limit until the client has read the result, so that unread results
+            // cannot accumulate
             if (stream?.token) await untilTaken(stream);
             return result;
           }
@@ -330,12 +331,13 @@ export class EventStreams {
     const { res } = stream;
     this.open.add(res);
     stopCountingRequest(res);
-    res.locals.isStream = true; // a stream ends when the caller's rights change (open-responses.ts)
+    res.locals.isStream = true; // open-responses.ts ends streams when the caller's rights change
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();
     });
-    res.on('error', () => {}); // a write may fail after a disconnect; the response emits 'close' next
+    // ignore write errors after a disconnect, because the 'close' event that follows ends the stream
+    res.on('error', () => {});
     if (res.closed || res.locals.isStale) res.destroy();
     else res.writeHead(200, headers);
     if (this.isClosed) res.end();

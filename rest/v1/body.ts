@@ -1,4 +1,4 @@
-/** Schemas of JSON bodies: the REST contract and the WLCG Tape REST API. */
+/** Schemas of the JSON request bodies of the REST contract and of the WLCG Tape REST API. */
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -13,7 +13,9 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The user whose quota is charged. No other field is required. An empty string counts as an unknown user. */
+/**
+ * The user whose quota is charged. All other fields of a body are optional. An empty string counts as an unknown user.
+ */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });

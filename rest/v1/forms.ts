@@ -30,8 +30,8 @@ const time = (description: string) =>
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /**
- * Describes an object of a response. The object has exactly the given properties, of which only those in `optional` may
- * be absent.
+ * Returns the schema of an object in a response. The object has no other properties, and only properties in `optional`
+ * may be absent.
  */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

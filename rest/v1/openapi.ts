@@ -22,7 +22,7 @@ export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request for the document
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // the document is created on the first request
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };

@@ -1,13 +1,13 @@
 /** Paths in the WLCG Tape REST API, which equal the paths in file URLs. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Root of file URLs. The URL path of a file is the root and the logical path. */
+/** First part of the path of every file URL, to which the file's logical path is appended. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path, with single slashes and without a trailing slash. From a path that begins with the root, as
- * gfal2 sends paths, removes the root and decodes percent-encoding. The caller rejects invalid paths, such as paths
- * with `..`.
+ * Returns the logical path, with single slashes and without a trailing slash. If a path begins with `WEBDAV_ROOT`, as
+ * in requests of gfal2, removes `WEBDAV_ROOT` and decodes percent-encoding. The caller rejects invalid paths, such as
+ * paths with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');

@@ -33,7 +33,10 @@ export function sendError(res: Response, error: unknown): void {
   send(res, status, { error: message, error_msg: message });
 }
 
-/** Pages of a list. `took` gets the number of bytes that the client has read. `signal` aborts the list. */
+/**
+ * Pages of a list that is sent to a client. `took` is called with the number of bytes that the client has read.
+ * `signal` aborts the list.
+ */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;

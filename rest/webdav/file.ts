@@ -58,7 +58,7 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** Headers of a file, which an error response must not contain. */
+/** Headers that describe a file, and that an error response must not contain. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
@@ -213,7 +213,7 @@ function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Val
   return timeOf(headers['if-modified-since']) >= modified ? 304 : undefined;
 }
 
-/** Returns whether `If-Range` matches the file. */
+/** Returns whether the header `If-Range` matches the file. */
 function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validators): boolean {
   if (ifRange === undefined || ifRange === etag) return true;
   if (ifRange.includes('"')) return false;
@@ -297,10 +297,13 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
 /** Returns a comparable name of an algorithm, because davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
-/** Returns the algorithms in a list, without their weights. */
+/** Returns the names of the checksum algorithms in a header, without their weights. */
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
-/** Returns whether the client wants an algorithm. @param refused matches an algorithm that the client excludes */
+/**
+ * Returns whether the client wants a checksum by this algorithm. @param refused matches an algorithm that the client
+ * excludes
+ */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;
   return list.split(',').some((part) => {

@@ -10,7 +10,7 @@ import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { hrefOf, readLogicalPath } from '../v1/paths.js';
 
-/** Takes a slot of a limiter. @returns a function that releases the slot @throws HttpError 429, 503 */
+/** Takes a slot of a limiter for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
 /** Maximum number of entries of a directory. Clients can page through larger directories with GraphQL. */
@@ -38,7 +38,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // keep the slot, because the whole response is in memory until the client has read it
+  // keep the slot until the client has read the response, because the whole response is in memory until then
   if (res.closed) leave();
   else res.once('close', leave);
 }

@@ -69,7 +69,7 @@ export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** Path of the copy in the source; null if the path is unchanged. */
+  /** Path of the copy in the source; null if the copy has the same path in Tapegate. */
   place: string | null;
 }
 
@@ -134,7 +134,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
   }
 }
 
-/** Returns a page of adopted copies that no request contains, by file id. */
+/** Returns a page of adopted copies that no request contains, ordered by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
   return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnrequested} AND f.id > ${page.after}

@@ -20,9 +20,9 @@ export interface Adoption {
   copies: number;
   bytes: bigint;
   requests: number;
-  /** Objects that were adopted before, and have changed in the source since then. */
+  /** Number of objects that have changed in the source since an earlier adoption. */
   changed: number;
-  /** Requests that were adopted before, and no longer exist in the source. */
+  /** Number of earlier adopted requests that no longer exist in the source. */
   ended: number;
   same: number;
   differences: number;

@@ -63,7 +63,7 @@ const fixedLimits = {
   graphqlDepth: 12,
   graphqlBreadth: 200,
   graphqlComplexity: 100_000,
-  /** Seconds for the header of an HTTP request, for the whole request, and until an idle connection is closed. */
+  /** Maximum seconds for the header of an HTTP request, for the whole request, and of an idle connection. */
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
@@ -93,7 +93,7 @@ export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> 
 
 /**
  * Reads and checks the environment of a server. An empty variable counts as unset.
- * @param how.listens whether to check the settings of a gateway too, such as how clients reach it
+ * @param how.listens whether the server runs a gateway, whose settings are then checked, too
  * @throws ConfigError with all faults
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
@@ -110,7 +110,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
         : describeFault(variable, issue.message, env[variable] ?? '');
     }),
   );
-  // report contradictions in addition to invalid values
+  // replace invalid values by defaults, so that contradictions between settings are reported, too
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
@@ -118,7 +118,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
   return complete(settings, env);
 }
 
-/** Variables of commands, which servers do not read. */
+/** Environment variables that commands read, but servers do not. */
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**

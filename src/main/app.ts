@@ -55,7 +55,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag'); // an ETag would require the whole list in memory
+  app.disable('etag'); // no ETags, because the ETag of a list would require the whole list in memory
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);

@@ -2,8 +2,8 @@
  * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts. The simulation shows when each
  * user's files on each volume are read. All functions are pure.
  *
- * The simulation assumes the times of the cost model, no new requests, no failures, and no waiting for small queues to
- * grow.
+ * The simulation uses the times of the cost model. The simulation assumes no new requests and no failures, and never
+ * waits for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -50,7 +50,7 @@ interface Turn {
 export interface Ahead {
   /** Stays in the order of their starts. */
   stays: Stay[];
-  /** Returns undefined for a volume that no drive will read. */
+  /** Returns when one user's files on a volume are read; undefined if no drive will read the volume. */
   turnOf(volumeId: number, user: string): Turn | undefined;
 }
 

@@ -3,8 +3,8 @@
  *
  * A serpentine tape runs back and forth, one wrap after the other. The formula for the time of a locate and its
  * parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for
- * load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The model serves comparisons and
- * estimates.
+ * load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to
+ * compare volumes, and to estimate times.
  */
 
 /** A medium, with times in seconds and rates in bytes per second. */

@@ -95,9 +95,9 @@ export function chooseNext<Queue extends VolumeQueue>(
 }
 
 /**
- * Returns whether a drive should leave a volume that still has work.
- * @param mounted.here users with work on the mounted volume
- * @param others work on volumes that no drive has mounted
+ * Returns whether a drive should leave a volume on which files still wait.
+ * @param mounted.here users whose files wait on the mounted volume
+ * @param others the backlog of volumes that no drive has mounted
  */
 export function isTimeToLeave(
   mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
@@ -186,7 +186,10 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-/** Returns functions that compare users by priority, then by share, then by age. */
+/**
+ * Returns functions that compare users by priority, by recent drive time, and by the age of their oldest request, in
+ * this order.
+ */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
   const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;

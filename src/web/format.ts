@@ -24,7 +24,7 @@ export const formatUtc = (at: string): string => `${new Date(at).toISOString().s
 const TWO_DAYS_MS = 172_800_000;
 
 /**
- * Formats one end of a time span. For a long span, returns only the date.
+ * Formats the start or the end of a time span. For a span of more than two days, returns only the date.
  * @param lengthMs the length of the span
  */
 export function formatSpanEnd(at: number, lengthMs: number): string {

@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Callback for views without live data, which subscribe only to show a lost connection. */
+/** Ignores events. Views without live data subscribe only to show that the connection is lost. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {

@@ -4,7 +4,7 @@ import { App } from './app';
 import { dropToken, storeToken } from './sign-in/session';
 
 async function start(root: Element): Promise<void> {
-  // load the code for sign-in only if the address shows a redirect
+  // load the code for sign-in only after a redirect of the identity provider, which adds `state` to the address
   if (new URLSearchParams(location.search).has('state')) {
     const { finishSignIn } = await import('./sign-in/oidc');
     const problem = await finishSignIn(storeToken);

@@ -34,7 +34,7 @@ export function useRoute(): Route {
   useEffect(() => {
     const follow = () => setHash(location.hash);
     addEventListener('hashchange', follow);
-    follow(); // the address may have changed since the first read
+    follow(); // read the address again, because the address may have changed before the listener was added
     return () => removeEventListener('hashchange', follow);
   }, []);
   return parseRoute(hash);

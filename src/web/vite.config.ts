@@ -13,7 +13,7 @@ export default defineConfig({
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),
     emptyOutDir: true,
     target: 'es2022',
-    // the content security policy forbids data: URLs and inline scripts
+    // no inlined assets or polyfills, because the content security policy forbids data: URLs and inline scripts
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

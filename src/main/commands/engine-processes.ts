@@ -69,8 +69,8 @@ const SOON_MS = 60_000;
 const THREADS = '8';
 
 /**
- * The program of an engine process, in the parent directory of this file, bundled or not. Tests that run from the
- * sources start the bundle.
+ * Path of the engine process's program, which is in the parent directory of this file. Tests that run from the sources
+ * start the bundle.
  */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
@@ -89,7 +89,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // disks are registered first: otherwise a drive would postpone the first files until a disk has room
+  // register the disks first: without disks, a drive would postpone the first files
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -181,7 +181,7 @@ class SupervisedProcess {
     this.part = part;
   }
 
-  /** Loads the program as soon as few other processes load. The process then waits for the order to begin. */
+  /** Loads the program as soon as few other processes load. The process then waits for the message `begin`. */
   fork(): void {
     loading.begin(this.load);
   }

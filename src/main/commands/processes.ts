@@ -261,6 +261,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  // print all lines at once, so that a reader that waits for a line receives all lines
+  // print all lines in one write, so that a program that waits for one line receives all lines
   printText(`${lines.map(printable).join('\n')}\n`);
 }

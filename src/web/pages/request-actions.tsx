@@ -16,7 +16,7 @@ import type { ShownRequest } from './shown-request';
 const DAY_MS = 86_400_000;
 const DAYS = 30;
 
-/** Text that every path contains, because logical paths are absolute. */
+/** A search text that every path contains, because logical paths are absolute. */
 const IN_EVERY_PATH = '/';
 
 interface RequestActionsProps {

@@ -8,13 +8,13 @@ import { isOver } from './state';
 
 interface RequestSummaryProps {
   request: RequestLineFragment;
-  /** Text before the bar's label in a list. */
+  /** Text before the label of the progress bar in a list. */
   name?: string;
-  /** Whether screen readers read changes aloud. */
+  /** Whether screen readers read changes of the progress aloud. */
   isLive?: boolean;
   /** Reason why the request contains no files, if known. */
   why?: string;
-  /** Additional text on the line. */
+  /** Additional text on the line with the numbers of files. */
   children?: ComponentChildren;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Shows whether an object is in service. Operators get buttons to suspend, drain and resume; a suspension needs a
- * reason.
+ * Shows whether an object, such as a drive or a disk, is in service. Operators get buttons to suspend, drain and
+ * resume; a suspension needs a reason.
  */
 import { useState } from 'preact/hooks';
 import {

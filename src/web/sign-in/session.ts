@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** Time before the end of a token at which the page renews it. */
+/** Time before the expiry of a token at which the page renews the token. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -68,7 +68,7 @@ function write(kept: StoredToken, isPersistent: boolean): void {
   (isPersistent ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
 }
 
-/** @param why the reason to show on the sign-in page; undefined if the user signed out */
+/** Deletes the stored token. @param why the reason to show on the sign-in page; undefined if the user signed out */
 export function dropToken(why?: string): void {
   signOutReason = why;
   clear();
