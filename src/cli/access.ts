@@ -90,7 +90,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
 }
 
-/** Warns if the token was written to a file that others may read. */
+/** Warns if standard output, which receives the token, is a file that other users may read. */
 function warnIfReadable(): void {
   const { fd } = stdout();
   if (fd === undefined) return;
@@ -258,7 +258,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
 }
 
-/** Largest number of files that a gateway counts. */
+/** Maximum count of files that a gateway returns; the actual number may be higher. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

@@ -95,9 +95,9 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 }
 
 /**
- * Returns a field of CSV (RFC 4180). Replaces control characters, because rejected input may contain any text and could
- * move the cursor of a terminal. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a spreadsheet does
- * not run a formula.
+ * Returns a value as a CSV field (RFC 4180). Replaces control characters, which rejected input may contain, because
+ * they could move the cursor of a terminal. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a
+ * spreadsheet does not run a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -64,7 +64,7 @@ async function backUp(config: Config, directory: string, options: OutputOptions)
 
 interface RestoreOptions extends OutputOptions {
   asOf?: string;
-  /** URL of the target server; `true` stands for DATABASE_URL. */
+  /** URL of the target database; `true` means the URL in DATABASE_URL. */
   toUrl?: string | true;
 }
 
@@ -83,7 +83,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const target = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(target);
-  // a rename puts all files in place at once, so that a concurrent "start" never finds a part of the database
+  // rename the whole directory, so that a concurrent "start" never finds an incomplete database
   await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);
@@ -116,8 +116,8 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 }
 
 /**
- * Restores a backup to a temporary directory in DATA_DIR, and removes the directory after `work`.
- * @param work uses the restored database, which its argument `open` opens once
+ * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and removes the directory.
+ * @param work a function that uses the restored database; calls its argument `open` at most once to open the database
  */
 async function withRestored(
   config: Config,
@@ -145,7 +145,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes the restore of a database in DATABASE_URL that PostgreSQL's own tools have restored. */
+/** Completes the restore of the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('give the directory of a backup');
   const earliest = parseZonedTime(options.asOf ?? '');
@@ -171,7 +171,10 @@ interface RestoredState {
   asOf: string;
 }
 
-/** Returns the state of a restored backup. PostgreSQL has replayed the WAL to the end of the backup. */
+/**
+ * Returns the times of a restored backup. The database is as of the end of the backup, to which PostgreSQL has replayed
+ * the WAL.
+ */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',
   asOf: endedAt,

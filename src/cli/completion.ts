@@ -22,7 +22,7 @@ interface Words {
   path: string;
   isGroup: boolean;
   next: string[];
-  /** Options that take a value, and the choices for the value, if limited. */
+  /** Options that take a value, and the allowed values, if limited. */
   values: { option: string; choices: readonly string[] }[];
 }
 
@@ -42,8 +42,8 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Returns the script for bash and zsh. The script completes the words after the longest command at the start of the
- * line. zsh runs bash functions through bashcompinit.
+ * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
+ * words that may follow the command. zsh runs bash functions through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -109,6 +109,6 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** Returns each option that takes a value, prefixed with its command, and the choices for the value. */
+/** Returns each option that takes a value, prefixed with its command, and the allowed values. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

@@ -67,7 +67,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   if (problem !== undefined) throw new CommandError(problem);
 }
 
-/** Returns by mount point the hosts whose engines have recently checked the disk. */
+/** Returns the hosts whose engines have recently checked each restore disk, by mount point. */
 export async function askHosts(url: string): Promise<Map<string, string[]>> {
   const disks = await askNodes(url, DiskHosts, {});
   return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
@@ -87,7 +87,7 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/** Returns an absolute mount point. A relative path would depend on this host, which may not have the disk. */
+/** Returns an absolute mount point in normal form. Rejects a relative path, because the disk may be on another host. */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
@@ -112,7 +112,7 @@ async function listDisks(options: OutputOptions): Promise<void> {
     local: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
     remote: async (url) => {
       const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
-      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // in the order of the database
+      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // sort by mount point, as the database does
     },
   });
   printRows(disks, options, {

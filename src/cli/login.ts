@@ -51,7 +51,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  // reject an invalid token now instead of in the next command
+  // reject an invalid token before storing the token
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
@@ -109,7 +109,10 @@ async function logout(url: string): Promise<void> {
   if (problem !== undefined) printToStderr(`the token may be valid until it expires: ${problem}`);
 }
 
-/** @returns why the provider has not revoked the token; undefined if it has revoked the token */
+/**
+ * @returns why the identity provider has not revoked the token; undefined if the token was revoked, or no provider
+ * issued the token
+ */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;
   const { IssuerClient } = await import('./connection/issuer-login.js');
@@ -124,7 +127,8 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
 }
 
 /**
- * Reads a token from the terminal without showing it, or else from standard input.
+ * Reads a token from the terminal without showing the token, or from standard input if standard input is not a
+ * terminal.
  * @throws CommandError
  */
 async function readToken(url: string): Promise<string> {

@@ -32,7 +32,7 @@ interface SimulateOptions extends OutputOptions {
   seed: number;
 }
 
-/** @param trace the path of a CSV file of arrivals; if undefined, the simulator generates arrivals */
+/** @param trace the path of a CSV file with the arrivals of requests; if undefined, the simulator generates arrivals */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
   const { findMedium } = await import('../planner/media.js');

@@ -40,7 +40,7 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Returns the kind of object, which commander has already checked. */
+/** Returns the GraphQL name of a kind of object, which commander has already checked. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [

@@ -1,4 +1,6 @@
-/** Opens the file of an import. For lists of other systems, options supply the missing values. */
+/**
+ * Opens the file that an import reads. If another system wrote the list, options supply the values that the list lacks.
+ */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -21,25 +23,25 @@ import { stdin } from '../terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Opens the file. This function may be called only once. */
+  /** Opens the file; may be called only once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
   /**
-   * Reads the rows. This function may be called only once.
-   * @param meter counts the bytes that are read
+   * Reads the rows of the list; may be called only once.
+   * @param meter wraps the stream of a file to count the bytes that are read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
-  /** Returns a message with the file's name before each line number. */
+  /** Returns an error message with the name of the file added before each line number. */
   nameLines(message: string): string;
 }
 
 /**
- * Opens the file of an import.
- * @param file the path, or `-` for standard input
+ * Opens the file that an import reads.
+ * @param file the path of the file, or `-` for standard input
  */
 export async function openSource(file: string): Promise<ImportSource> {
   if (file === '-') return { file, size: undefined, read: stdin };
@@ -47,7 +49,7 @@ export async function openSource(file: string): Promise<ImportSource> {
   return { file, size: stats.isFile() ? stats.size : undefined, read: () => createReadStream(file) };
 }
 
-/** Options for lists of other systems. */
+/** Options for importing a list that another system wrote. */
 export interface ListOptions {
   volume?: string;
   library?: string;
@@ -60,7 +62,8 @@ export interface ListOptions {
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
 /**
- * Rejects options for lists of other systems, because CSV and JSON Lines contain all values.
+ * Rejects options that only a list of another system needs, because Tapegate's own CSV and JSON Lines files contain all
+ * values.
  * @throws UsageError
  */
 export function refuseListOptions(options: ListOptions): void {
@@ -92,7 +95,7 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
   return { volume, library, spot, storageClasses, ...prefixes };
 }
 
-/** Returns the directory that an option names, without a trailing slash; empty by default. */
+/** Returns the path prefix given by an option, without a trailing slash; empty if the option is not given. */
 function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   const prefix = options[option] ?? '/';
   if (!prefix.startsWith('/')) {
@@ -101,18 +104,18 @@ function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   return prefix.replace(/\/+$/, '');
 }
 
-/** Maximum size of a manifest. The manifest of 100,000 files has 20 MB. */
+/** Maximum size of the manifest of an S3 inventory. A manifest that lists 100,000 files has 20 MB. */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** Number of the part's first line, counted over all parts. Infinite before the part is read. */
+  /** Number of this file's first line, counted over all files of the inventory; infinity until this file is read. */
   first: number;
 }
 
 /**
- * Opens an S3 inventory, which consists of a manifest and its files.
- * @throws CommandError if the manifest or one of its files is invalid
+ * Opens an S3 inventory, which consists of a manifest and the files that the manifest lists.
+ * @throws CommandError if the manifest or a file that the manifest lists is invalid
  */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
   if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
@@ -128,7 +131,7 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
   };
 }
 
-/** Matches the start of an error message, such as `line 3: …` or `lines 3 and 70000: …`. */
+/** Matches the line numbers at the start of an error message, such as `line 3: …` or `lines 3 and 70000: …`. */
 const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
 
 function nameLines(parts: readonly Part[], numbers: string): string {
@@ -152,8 +155,9 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the file has the
- * same path relative to the manifest. Without a copy of the bucket, the file is in the manifest's directory.
+ * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the key is the
+ * path of the file below a parent directory of the manifest. Without a copy of the bucket, the file is in the
+ * manifest's directory, or in a directory `data` inside or beside this directory.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

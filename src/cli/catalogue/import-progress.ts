@@ -8,14 +8,14 @@ import { formatSpan } from '../terminal/times.js';
 const LOG_MS = 30_000;
 
 interface ImportView {
-  /** Passes the bytes of a file through, and counts them. */
+  /** Returns a stream that forwards the bytes of a file and counts them. */
   meter(source: Readable): Readable;
   /** Removes the progress line. */
   end(): void;
 }
 
 /**
- * @param size the number of bytes of all files, if known
+ * @param size the total size of the imported files in bytes, if known
  * @returns a progress view, which shows nothing without a terminal or `--progress`
  */
 export function createImportView(
@@ -40,12 +40,12 @@ export function createImportView(
         done(null, chunk);
       },
       flush(done) {
-        if (!out.isTTY) line.draw(); // draws the final numbers
+        if (!out.isTTY) line.draw(); // log the final byte count
         if (size === undefined || bytes >= size) step = { isReading: false, since: performance.now() };
         done();
       },
     });
-    return pipeline(source, counter, () => {}) as Transform; // the code that reads the stream gets the errors
+    return pipeline(source, counter, () => {}) as Transform; // the reader of the returned stream handles its errors
   };
   return { meter, end: () => line.end() };
 }

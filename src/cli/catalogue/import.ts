@@ -78,14 +78,14 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
 
 /**
- * Returns the path of the imported list, which determines the default path of the rejects; undefined for standard
- * input.
+ * Returns the path of the imported list, next to which the file of rejects is written by default. Returns undefined for
+ * standard input.
  */
 const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 
 /**
- * Imports a list of another system. If the command uses a gateway, sends rows, because the list's files are on this
- * host.
+ * Imports a list that another system wrote. Sends parsed rows to a gateway, because a gateway cannot read the list's
+ * files on this host.
  */
 async function importList(
   { rows, size, skipped, nameLines }: OpenList,
@@ -107,7 +107,7 @@ async function importList(
 type Meter = (source: Readable) => Readable;
 
 interface Sending {
-  /** Number of bytes of all files, if known. */
+  /** Total size of the imported files in bytes, if known. */
   size: number | undefined;
   rows(meter: Meter): RowSource;
   body(meter: Meter): Readable;

@@ -58,14 +58,14 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
   if (path !== null) printPath(path, options);
 }
 
-/** Returns a file with the names of its volumes, in the form that an import accepts. */
+/** Returns the JSON fields of a tape file, with the names of its volumes in the form that an import accepts. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,
 });
 
-/** Returns the line for a file, with the path of the file's copy in the restore area. */
+/** Returns the output line for a tape file, with the path of its copy in the restore area, if any. */
 function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
   const at = restoredPath === null ? '' : `  at ${restoredPath}`;
   return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${at}${why ? `  (${why})` : ''}`;

@@ -1,8 +1,8 @@
 /**
  * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
  *
- * The default file describes the last import of a list, so that a nightly import needs no other file each night. A file
- * that the user names with `--rejects` is never replaced. A dry run writes no file.
+ * Each import of a list replaces the default file, so that a nightly import does not need a new file each night. A file
+ * that the user names with `--rejects` is never replaced. A dry run writes no file of rejects.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';
@@ -20,10 +20,10 @@ export interface SkipOptions {
 
 export class Rejects {
   readonly file: string;
-  /** Where the list is written until the rows are imported. The default file is replaced only then. */
+  /** File to which rejects are written during an import, and which replaces the default file after the import. */
   private readonly partialFile: string;
   private readonly isDryRun: boolean;
-  /** Adds the name of the file to the line numbers in a message. */
+  /** Adds the name of the imported file to the line numbers in an error message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
@@ -40,8 +40,9 @@ export class Rejects {
 
   /**
    * @param source the path of the imported list; the default file of rejects is in the same directory
-   * @returns undefined without `--skip-invalid`
-   * @throws UsageError; CommandError if a file of `--rejects` exists, or the default file is not a regular file
+   * @returns the writer of the file of rejects; undefined without `--skip-invalid`
+   * @throws UsageError; CommandError if the file that `--rejects` names exists, or the default file is not a regular
+   * file
    */
   static async open(
     { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,
@@ -77,14 +78,15 @@ export class Rejects {
   }
 
   private async create(): Promise<FileHandle> {
-    // an interrupted import may have left its partial list
+    // an interrupted import may have left a partial file of rejects
     if (this.partialFile !== this.file) await rm(this.partialFile, { force: true });
     return await open(this.partialFile, 'wx', 0o600);
   }
 
   /**
-   * Closes the file of rejects. If nothing was imported, removes the new list. Otherwise the new list replaces the
-   * default file; if no row was rejected, removes the list of an earlier import.
+   * Closes the file of rejects. If the import failed, removes the new file. After an import with rejected rows,
+   * replaces the default file by the new file. After an import without rejected rows, removes the default file that an
+   * earlier import has left.
    */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();
@@ -95,7 +97,7 @@ export class Rejects {
     else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
   }
 
-  /** Fields about rejects that `--json` prints. */
+  /** Fields about rejected rows that `--json` prints. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
   }

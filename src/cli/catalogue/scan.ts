@@ -35,7 +35,7 @@ interface ScanOptions extends OutputOptions, SkipOptions {
   spot?: string;
 }
 
-/** Numbers of files on a cartridge. */
+/** Numbers of files that a scan has found on a cartridge. */
 interface ScanCounts {
   files: number;
   /** Number of files that the catalogue already contains at the same position. */
@@ -93,7 +93,7 @@ async function registerFiles(
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // an import rejects a list without rows
+    if (first.done) return { added: 0, updated: 0 }; // return early, because an import rejects a list without rows
     const allLines = async function* () {
       yield first.value;
       yield* lines;
@@ -158,7 +158,10 @@ interface Listed {
   mtimeNs: bigint;
 }
 
-/** Yields the rows of an import. Skips files that the catalogue already contains at the same position. */
+/**
+ * Yields the rows to import for the files on a cartridge. Skips files that the catalogue already contains at the same
+ * position.
+ */
 async function* linesOf(
   ctx: Context,
   files: AsyncIterable<Listed>,
@@ -184,8 +187,8 @@ async function* linesOf(
 }
 
 /**
- * Returns the row of a file. Sets the stage only for a new file, because a cartridge does not show whether a known file
- * has other copies.
+ * Returns the row to import for a file. Sets the stage only if the file is new to the catalogue, because a cartridge
+ * does not show whether a file has other copies.
  */
 function lineOf(
   { path, size, position, mtimeNs }: Listed,

@@ -10,7 +10,7 @@ import type { Makes } from './runtime.js';
 export const opensDatabases: boolean = true;
 
 /**
- * Reads the configuration of this process. `listens` is true for a process with a gateway.
+ * Reads the configuration of this process. `listens` says whether the process runs a gateway.
  * @throws ConfigError that lists all faults of the environment variables
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
@@ -19,8 +19,8 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 }
 
 /**
- * Opens a database, migrates it to the current schema, and closes it after `work`.
- * @param makes the objects to create if they are missing
+ * Opens a database, migrates its schema to the current version, calls `work`, and closes the database.
+ * @param makes which objects to create if they are missing, such as the database or its tables
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(
@@ -38,8 +38,8 @@ export async function withMigrated<T>(
 }
 
 /**
- * Opens the database until the end of the command. Does not migrate the schema, because an older version may still use
- * the database.
+ * Opens the database, and keeps the database open until the command ends. Does not migrate the schema, because an older
+ * version of Tapegate may still use the database.
  * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
  */
 export function openContext(): Promise<Context> {
@@ -57,7 +57,7 @@ export function openContext(): Promise<Context> {
 }
 
 /**
- * Returns the user of the operating system as a caller. This user may do anything, because this process can open the
+ * Returns the operating system's user as a caller. The caller may do anything, because this process can open the
  * database.
  */
 function operatingUser(): Caller {

@@ -59,7 +59,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Like `ask`, with the given authentication headers. */
+/** Returns a gateway's answer to a query or mutation that is sent with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -92,7 +92,7 @@ interface PostResponse {
 
 /**
  * Sends a POST request without following redirects.
- * @throws Error whose cause is the failure of the connection, even if the response breaks off
+ * @throws Error whose `cause` is the network error, even if the connection fails during the response
  */
 async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
@@ -120,7 +120,7 @@ async function post(url: string, headers: Record<string, string>, body: string):
   });
 }
 
-/** Converts bigints to strings, because GraphQL takes integers beyond 2^53 as strings. */
+/** Converts bigints to strings, because the server expects integers beyond 2^53 as strings. */
 function withStrings(variables: unknown): Record<string, unknown> {
   const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
   return JSON.parse(JSON.stringify(variables ?? {}, toText));
@@ -174,7 +174,7 @@ function isUnsent(error: unknown): boolean {
   return [error, (error as { cause?: unknown }).cause].some((each) => UNSENT_CODES.test(codeOf(each) ?? ''));
 }
 
-/** Returns the server's time in UTC, without a zone. */
+/** Returns the server's current time in UTC, without a time zone suffix. */
 export async function askNow(url: string): Promise<string> {
   const { plan } = await ask(url, ServerTime);
   return plan.at.replace(/Z$/, '');
@@ -186,7 +186,7 @@ interface Failed {
   field?: string;
 }
 
-/** Result type of an operation, without the failures. */
+/** Result type of an operation that has succeeded. */
 export type Done<Result> = Exclude<Result, Failed>;
 
 export function findFailure(result: object): Failed | undefined {
@@ -194,9 +194,9 @@ export function findFailure(result: object): Failed | undefined {
 }
 
 /**
- * Returns a result unless it is a failure.
- * @param own the command's names for its arguments, by the name of the field
- * @throws CommandError with the message of a failure; UsageError if the failure names a field
+ * Returns the result of an operation that has succeeded.
+ * @param own the names of the command's arguments, by the name of the GraphQL field
+ * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
@@ -231,13 +231,13 @@ interface PageVariables {
   after?: string | null | undefined;
 }
 
-/** The server's maximum size of a page. */
+/** Maximum number of nodes that the server returns in a page. */
 export const PAGE_SIZE = 1000;
 
 /**
- * Yields the pages of a list, until the end of the list or until `limit` nodes.
- * @param pageOf returns the connection in an answer
- * @param range.from the cursor before the first node
+ * Yields the pages of a list until the list ends or `limit` nodes have been read.
+ * @param pageOf returns the GraphQL connection that an answer contains
+ * @param range.from the cursor after which the first page begins
  */
 export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
   url: string,
@@ -271,8 +271,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect after a
- * lost connection.
+ * Yields the values of a subscription until the server completes the subscription or the signal aborts. Does not
+ * reconnect after a lost connection.
  * @throws ConnectionError
  */
 export async function* follow<Value, Variables extends object>(
@@ -321,7 +321,7 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Returns the error for a rejected token. A retry would not help. */
+/** Returns the error for a rejected token. Another request with this token would be rejected, too. */
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
@@ -339,7 +339,7 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // if the error is below the mutation's own field, the change is stored, and only a part of the answer is missing
+  // an error in a subfield of the mutation means that the change is stored, and only a part of the answer is missing
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

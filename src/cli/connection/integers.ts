@@ -1,4 +1,4 @@
-/** Converts integers in GraphQL responses, which contain them as strings. */
+/** Converts integers in GraphQL responses from strings to bigints. */
 import { integerFields } from '../../generated/command-operations.js';
 
 /** Replaces the decimal strings of integer fields by bigints. Changes the answer in place. */

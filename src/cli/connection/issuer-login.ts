@@ -17,12 +17,12 @@ import { changeToken, isDue, type Login, readStoredToken, type StoredToken } fro
 const ANSWER_MS = 10_000;
 
 /**
- * Scopes to request if the provider supports them. The scopes give refresh tokens, and the groups of the WLCG token
- * profile.
+ * Scopes to request if the provider supports them. `offline_access` requests a refresh token, and `wlcg.groups`
+ * requests the user's groups (WLCG token profile).
  */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** Error response of the provider, with the provider's code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** Error response of the identity provider, with its OAuth error code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -84,7 +84,7 @@ export class IssuerClient {
   }
 
   /**
-   * Asks for the token of a device login.
+   * Asks the identity provider for the token of a device login.
    * @throws IssuerRefusal until the user has logged in; ConnectionError
    */
   async askForDevice(deviceCode: string): Promise<Grant> {
@@ -121,7 +121,9 @@ export class IssuerClient {
     });
   }
 
-  /** Returns the audience under the parameter's name in RFC 8707, and under the name that other providers use. */
+  /**
+   * Returns the parameter `audience`, and if the audience is a URL also `resource`, the parameter's name in RFC 8707.
+   */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -155,8 +157,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options of a call. Allows HTTP without TLS, because `isTrustworthyUrl` accepts such a URL only for this
- * host.
+ * Returns the options for a call of the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts such
+ * a URL only for this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -175,7 +177,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
-/** Converts each error to a message of one line that contains no part of a token. */
+/** Converts each error of `work` to an error with a message of one line, which contains no part of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -195,14 +197,14 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
   if (status !== undefined && isUnavailable(status)) return new ConnectionError(`${issuer} answers ${status}`);
   const code = codeOf(error) ?? '';
-  // a truncated response is not JSON
+  // treat a parse error as a connection failure, because the response may be truncated
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
-/** Reads the remaining lifetime from a JWT, in milliseconds. */
+/** Returns the remaining lifetime of a JWT in milliseconds; undefined if unknown. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
@@ -220,10 +222,10 @@ export interface DeviceLogin {
 }
 
 /**
- * Returns the provider for a device login at the gateway: the first provider that supports device login, unless
- * `issuer` names one.
- * @param options.audience an audience of the token that the user accepts in addition to the gateway
- * @returns undefined if the gateway has no provider for the command line
+ * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
+ * provider that supports device login.
+ * @param options.audience a token audience that the user allows in addition to the gateway's own host
+ * @returns the provider and the settings of the login; undefined if the gateway offers no device login to commands
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -246,7 +248,7 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // the user may be known to another provider
+      failure ??= error; // try the next provider, because the user may have an account there
     }
   }
   if (failure !== undefined) throw failure;
@@ -263,7 +265,10 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
   return typeof metadata === 'object' && metadata !== null ? metadata : undefined;
 }
 
-/** Rejects an audience other than this gateway, because a malicious gateway could use the token at another gateway. */
+/**
+ * Rejects an audience other than this gateway, because a malicious gateway could log in to another gateway with the
+ * token.
+ */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
   const isOwn = URL.canParse(required) && new URL(required).hostname === hostname;
@@ -296,19 +301,21 @@ export async function logInByDevice(
   return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
 }
 
-/** Time that is added to the interval after each `slow_down` (RFC 8628, 3.5). */
+/** Time that is added to the polling interval after each `slow_down` response (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
 const INTERVAL_SECONDS = 5;
 
-/** Maximum pause while the provider cannot be reached. Pauses double up to this time. */
+/**
+ * Maximum pause between attempts while the identity provider cannot be reached. The pauses double up to this maximum.
+ */
 const MAX_PAUSE_MS = 60_000;
 
 /**
  * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
  * @param device the provider's response, with times in seconds
- * @param now returns the milliseconds of a monotonic clock
- * @throws CommandError; errors of `pause`
+ * @param now returns the time of a monotonic clock in milliseconds
+ * @throws CommandError if the user has refused or the code has expired; errors of `pause`
  */
 export async function pollForGrant(
   device: { expires_in: number; interval?: number },
@@ -345,14 +352,15 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Returns a valid token. If several processes need a new token, a single process renews the token for all.
+ * Renews the stored token of a server if necessary, and returns the token. If several processes need a new token, a
+ * single process renews the token for all.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {
   try {
     return (await changeToken(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
-    // the current token may still be valid
+    // after a failed renewal, the stored token may still be valid
     const stored = readStoredToken(url, env);
     if (stored?.login?.expiresAt !== undefined && Date.now() < stored.login.expiresAt) return stored.token;
     throw error;

@@ -1,6 +1,6 @@
 /**
- * Checks which user listens on a port of this host before a token is sent there. While the gateway is down, any local
- * user can listen on its port.
+ * Checks which user listens on a port of this host before a command sends a token to the port. While the gateway is
+ * down, any local user can listen on its port.
  */
 import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
@@ -13,13 +13,13 @@ import { CommandError } from '../terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks the process that listens at a URL. Does not check `https` URLs and other hosts.
- * @throws CommandError unless root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
+ * Checks which user listens at a URL. Does not check `https` URLs or URLs of other hosts.
+ * @throws CommandError if a user other than root, the caller, `tapegate` or the owner of DATA_DIR listens at the URL
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // if the name has no address, the later connection fails
+  // ignore a failed lookup, because the connection to the host will fail, too
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
   const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
@@ -45,7 +45,8 @@ function findAccount(name: string): number | undefined {
 }
 
 /**
- * Returns the ids of users who listen on a port at an address, or at all addresses. Empty if the system is not Linux.
+ * Returns the ids of users whose processes listen on a port at an address, or at all addresses. Returns an empty list
+ * if the system is not Linux.
  */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
@@ -57,14 +58,14 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** Loopback address that a connection uses if a server listens at all addresses. */
+/** Loopback address to which a connection goes, by wildcard address. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
 /**
- * Converts an address of /proc/net, which consists of words of four bytes. Assumes a little-endian processor, as is
- * common.
+ * Converts an address from the hexadecimal form in /proc/net, which consists of words of four bytes. Assumes that the
+ * processor is little-endian.
  */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());

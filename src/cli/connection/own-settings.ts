@@ -1,5 +1,5 @@
 /**
- * Reads a user's settings for all commands: `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`).
+ * Reads a user's settings for all commands from `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`).
  * Environment variables take precedence over the settings, and options over environment variables.
  */
 import { readFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ export function ownSettingsFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'config.json');
 }
 
-/** @throws UsageError that names the file and lists all its faults */
+/** @throws UsageError that names the file and lists all faults in the file */
 export function readOwnSettings(env: Environment): OwnSettings {
   const file = ownSettingsFile(env);
   let text: string;

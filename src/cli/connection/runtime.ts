@@ -1,4 +1,4 @@
-/** Opens the database, event feed and log of a process, in order, and closes them in reverse order. */
+/** Opens the database, event feed and log of a process, and closes them in reverse order. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -35,9 +35,9 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * Objects that a process may create. `database`: `start` creates the database in an empty directory. `schema`: the
- * tables in a given database. `migrations`: only changes of an existing schema. `nothing`: a command in the wrong
- * directory must neither create nor migrate a database.
+ * Objects that a process may create. `database`: a database if the data directory is empty, as `start` needs. `schema`:
+ * only the tables in an existing database. `migrations`: only changes of an existing schema. `nothing`: no object,
+ * because a command in the wrong directory must neither create nor migrate a database.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -78,7 +78,7 @@ export async function openRuntime(
   }
 }
 
-/** Maximum size of log lines that wait while the log cannot be written. */
+/** Maximum total size of log lines that are buffered while the log cannot be written. */
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
 /**
@@ -92,9 +92,10 @@ export function openLogFile(descriptor = 2): DestinationStream {
 }
 
 /**
- * Opens the database, event feed and log of a process, without migrating. The caller of `attach` must then call
- * `db.pulse.start`.
- * @param bounds `poolSize` is set for a child process; `logTo` is standard error by default
+ * Opens the database, event feed and log of a process, without migrating. The caller of `attach` must call
+ * `db.pulse.start` afterwards.
+ * @param bounds `poolSize` is the size of the connection pool of a child process; `logTo` is the destination of the
+ * log, by default standard error
  */
 export function attach(
   config: Config,
@@ -108,7 +109,7 @@ export function attach(
   };
   const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
-  // the parent logs the loss of the database once for all its processes
+  // a child process does not log a lost database connection, because the parent logs the loss once
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

@@ -1,4 +1,4 @@
-/** Uploads a file to a gateway as a stream, and waits while the network is slower than the source. */
+/** Uploads a file to a gateway as a stream. Reads the source only as fast as the network accepts the data. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -15,7 +15,8 @@ const CONTINUE_MS = 1000;
 /**
  * Uploads a stream with PUT.
  * @param target the URL of the upload
- * @param sent `url` is the server, for messages and credentials; `size` is the length in bytes, if known
+ * @param sent `url` is the server's URL, for error messages and credentials; `size` is the size of `source` in bytes,
+ * if known
  * @returns the server's answer
  * @throws CommandError with a message of one line; errors of reading the source
  */
@@ -38,14 +39,14 @@ export async function sendFile<Answer>(
     return await answered;
   };
   try {
-    // the server may answer before the upload is complete, or before it begins
+    // the server may answer before the upload is complete, or even before the upload begins
     const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
     return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
   } catch (error) {
     if (error instanceof CommandError) throw error;
     if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
-    // the server discards an incomplete upload, so only a complete one may have changed anything
+    // the server discards an incomplete upload, so only a complete upload may have changed anything
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
     req.destroy();

@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** Login at the identity provider that issued the token; unset for other tokens. */
+  /** Login at the identity provider that issued the token; unset if no identity provider issued the token. */
   login?: Login;
 }
 
@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * Time before its end at which a token is renewed. If a token's lifetime is less than twice this time, the token is
- * renewed halfway through its lifetime.
+ * Time before the end of a token's lifetime at which the token is renewed. If a token's lifetime is less than twice
+ * this time, the token is renewed halfway through its lifetime.
  */
 const RENEW_MS = 60_000;
 
@@ -50,7 +50,7 @@ export function storedTokensFile(env: Environment): string {
 
 /**
  * @param url the URL of the server
- * @throws CommandError if other users may read or write the file, or the file is damaged
+ * @throws CommandError if the file of tokens is damaged, or other users may read or write the file
  */
 export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
   return readAll(storedTokensFile(env))[keyOf(url)];
@@ -68,7 +68,7 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 
 /**
  * Changes a server's token. Only one process at a time changes tokens.
- * @param change returns the new token; undefined removes the token, and the unchanged object leaves the file unchanged
+ * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
  * @returns the new token
  * @throws CommandError; errors of `change`, after which the file is unchanged
  */
@@ -94,7 +94,8 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    await rmdir(path.dirname(next)).catch(() => {}); // fails if another process already has the lock
+    // fails if another process has already taken the lock, which contains a file
+    await rmdir(path.dirname(next)).catch(() => {});
   }
 }
 
@@ -111,7 +112,8 @@ async function writeNext(next: string, all: StoredTokens): Promise<void> {
 }
 
 /**
- * Returns the key of a server's token. All forms of the server's URL have the same key, which contains no credentials.
+ * Returns the key under which the token of a server is stored: the server's URL without credentials and trailing
+ * slashes.
  */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
@@ -141,7 +143,7 @@ function readAll(file: string): StoredTokens {
   }
 }
 
-/** Parses the file. The error message contains no text of the file, because the text may be a token. */
+/** Parses the file of tokens. The error message contains no text of the file, because the text may be a token. */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
@@ -150,18 +152,19 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** Age at which a lock is stale. A change takes at most half of this time. */
+/** Age at which a lock is stale. A change of the tokens takes at most half of this time. */
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock of the tokens' file, and takes the lock. The lock is a directory that contains one file. The name
- * of this file identifies the process that has the lock, and its content becomes the new version of the tokens' file. A
- * rename does not replace a directory that contains a file, so only one process gets the lock. The name of the file is
- * unique. So removing the file of a killed process does not release the lock of another process.
- * @returns the file in the lock, which does not exist if another process has removed a stale lock
+ * Waits for the lock of the file of tokens, and takes the lock. The lock is a directory that contains one lock file.
+ * The name of the lock file identifies the process that has the lock, and its content becomes the new file of tokens. A
+ * rename does not replace a directory that contains a file, so only one process gets the lock. The name of each lock
+ * file is unique, because removing the lock file of a killed process must not release another process's lock.
+ * @returns the path of the lock file, which no longer exists if another process has removed the lock as stale
  */
 async function lock(file: string): Promise<string> {
-  const directory = `${file}.lock.d`; // an older version may have left a file whose name lacks `.d`
+  // an older version of Tapegate may have left a file `*.lock`, so the name of the directory differs
+  const directory = `${file}.lock.d`;
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
   for (;;) {
@@ -171,7 +174,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // this process cannot check a process of another host or container
+    // for a lock of another host or container, only the age can show that the lock is stale
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
@@ -192,12 +195,15 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
   }
 }
 
-/** Returns a name of the host and PID namespace. Processes with the same name can look each other up by process id. */
+/**
+ * Returns a name for the host and the PID namespace of this process. Processes with equal names can find each other by
+ * process id.
+ */
 function readPidSpace(): string {
   try {
     return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;
   } catch {
-    return `.${hostname()}`; // the system is not Linux
+    return `.${hostname()}`; // only Linux has PID namespaces
   }
 }
 

@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Stands for the database of this host where a gateway's URL is expected. */
+/** Value that means the database of this host, in place of a gateway's URL. */
 export const LOCAL = 'here:';
 
 /**
@@ -22,9 +22,9 @@ export function readUrl(): string {
 }
 
 /**
- * Returns where a user's command works. If a gateway is configured, a command works through the gateway. Otherwise a
- * command works on the database that is configured or that this user can open, or else through the gateway of this
- * host.
+ * Returns the URL of the gateway that a user's command uses, or LOCAL for the database of this host. A configured
+ * gateway takes precedence. Without a configured gateway, the command uses a database that is configured or that this
+ * user can open. Without such a database, the command uses the gateway of this host.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -32,9 +32,10 @@ export function findSite(): string {
 }
 
 /**
- * Returns where an operator's command works. An operator may do more on the database, so the command works there if a
- * database is configured or this user can open one. Otherwise the command works through a configured gateway. Without a
- * gateway, the command reports the missing database.
+ * Returns the URL of the gateway that an operator's command uses, or LOCAL for the database of this host. A database
+ * that is configured or that this user can open takes precedence, because an operator may do more on the database.
+ * Without such a database, the command uses a configured gateway. If no gateway is configured either, the command
+ * reports the missing database.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -42,7 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A command with a token works as the user of the token.
+ * Returns whether a URL, token or setting configures a gateway. A token counts, because the command must act as the
+ * user of the token.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -65,7 +67,7 @@ function hasDatabase(): boolean {
   }
 }
 
-/** Runs an operator's command that is not a single GraphQL operation, on the database or through a gateway. */
+/** Runs an operator's command that has separate code for the database and for a gateway. */
 export async function operate<Done>(ways: {
   local(ctx: Context): Promise<Done>;
   remote(url: string): Promise<Done>;
@@ -75,7 +77,7 @@ export async function operate<Done>(ways: {
 }
 
 /**
- * Returns an error message for work that needs restore disks.
+ * Returns an error message that says on which hosts a command can use a restore disk.
  * @param hosts the hosts whose engines use the restore disks
  */
 export function describeHosts(why: string, hosts: readonly string[] = []): string {
@@ -83,7 +85,7 @@ export function describeHosts(why: string, hosts: readonly string[] = []): strin
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
-/** Replaces the GraphQL id of a node by the number from the database. */
+/** Replaces the GraphQL id of a node by the numeric id in the database. */
 export function withSerial<Node extends { id: string }>(node: Node): Omit<Node, 'id'> & { id: number } {
   return { ...node, id: Number(Buffer.from(node.id, 'base64').toString().split(':').at(-1)) };
 }

@@ -7,8 +7,8 @@ import { environment } from '../terminal/io.js';
 
 /**
  * Returns the quota of the option, or else of the user's settings, or else the default quota of the authenticated user.
- * @param options the options that name a quota, for the message
- * @throws UsageError if no quota is named and the caller has no default
+ * @param options the options that name a quota, for the error message
+ * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
   const chosen = given ?? readOwnSettings(environment()).quota;

@@ -63,7 +63,7 @@ export function register(program: Command): void {
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
-/** Reads an email address. `own` becomes the empty text, which selects the address of the quota. */
+/** Reads an email address. Converts `own` to an empty string, which selects the email address of the quota. */
 const toAddress = orNone((address) => (address === 'own' ? '' : address));
 
 interface UpdateOptions extends OutputOptions {
@@ -94,8 +94,8 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
 }
 
 /**
- * Reads a retention date, which must be in the future. The server would end the request at an earlier date, which the
- * user probably mistyped.
+ * Reads a retention date, which must be in the future. Rejects a past date, which is probably mistyped, because the
+ * server would end the request at once.
  */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
@@ -107,7 +107,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 /**
- * Cancels several requests, and continues if one of them fails.
+ * Cancels several requests, and continues if the server does not cancel one of them.
  * @throws CommandError that lists all failures
  */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
@@ -150,7 +150,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // a request counts all its released files, so the difference is the number that this call released
+  // the server counts all released files of a request, so subtract the files that were released before this call
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);

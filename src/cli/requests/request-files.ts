@@ -58,7 +58,7 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
 }
 
 /**
- * Returns the request in an answer.
+ * Returns the request that an answer of the server contains.
  * @throws CommandError if the answer contains no request
  */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
@@ -67,8 +67,8 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 }
 
 /**
- * Prints the paths on disk of a request's files.
- * @returns why other files have no path, with the number of files for each reason
+ * Prints the path of each file of a request that is on disk.
+ * @returns the reasons why files are not on disk, with the number of files for each reason
  */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
@@ -97,7 +97,7 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the end of a line that counts the files on disk. */
+/** Returns the text that a line about files on disk ends with: how many of the files are at their primary place. */
 export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
@@ -111,7 +111,8 @@ interface Directories {
 }
 
 /**
- * Prints the directories that contain restored files. If some files were renamed, prints the command that lists them.
+ * Prints the directories below which all files were restored at their archive paths. If some files are at other paths,
+ * prints the command that lists the paths.
  */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
@@ -128,7 +129,7 @@ export async function printRequestDirectories(url: string, id: number): Promise<
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
 }
 
-/** Number of failed files that an error message names. `show` lists all failed files. */
+/** Number of failed files that an error message names. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
 /** Returns the error for a request with failed files: the number of files, the first reasons, and the remedy. */
@@ -186,7 +187,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 /** Maximum number of paths and files that `findDirectories` checks. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns all paths, among the first unknown ones, that are directories of known files. Ignores errors. */
+/** Returns which of the first unknown paths are directories of files in the catalogue. Ignores errors of the server. */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
@@ -195,7 +196,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
       if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error; // with the slash added, a path may be too long for a search
+      if (!(error instanceof CommandError)) throw error; // with the added slash, a path may be too long for a search
     }
   }
   return directories;
@@ -210,7 +211,7 @@ export class IncompleteError extends CommandError {
   }
 }
 
-/** Returns the message if a pattern, or the text given to `ls`, matches no file. */
+/** Returns the error message for a pattern, or a text given to `ls`, that matches no file. */
 export function describeNoMatch(text: string, hasStages = false): string {
   const where = hasStages ? 'at these stages' : 'in the catalogue';
   return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
@@ -240,23 +241,23 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** The plan's information about a waiting request. */
+/** Information about a waiting request, from the plan of the drives' work. */
 export interface WaitingView {
-  /** Time of the plan, by the server's clock. */
+  /** Time at which the plan was made, by the server's clock. */
   at: string;
   isReading: boolean;
   end: EndFragment | null;
   reason: string | undefined;
 }
 
-/** Reasons that disappear while the drives work. */
+/** Reasons for waiting that end as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause between two readings of the plan, because each reading scans the whole queue. */
+/** Pause before the plan is read again. The pause is long, because each read scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts, and reports the result. A failed attempt
+ * Reads the plan for a request every few seconds until the signal aborts, and reports the result. After a failed read,
  * reports undefined.
  */
 export async function followWaiting(
@@ -290,12 +291,10 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons that affect the whole queue and not only one file. */
+/** Reasons for waiting that affect the whole queue and not only one file. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/**
- * Returns why files of a request wait before their first attempt. Each reason occurs once, with the number of files.
- */
+/** Returns the reasons in `QUEUE_REASONS` for which files of a request wait, each with its number of files. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

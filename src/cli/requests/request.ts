@@ -99,7 +99,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
     maxFiles: options.maxFiles,
     maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
-    // the empty text selects the address of the quota
+    // an empty string selects the email address of the quota
     notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined),
   };
 }

@@ -47,10 +47,7 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /**
-   * Whether this command has created the request. A request that this command created exists, even if no progress has
-   * been received.
-   */
+  /** Whether this command has created the request, which therefore exists even if no progress has been received. */
   isNew?: boolean;
 }
 
@@ -73,7 +70,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // the error is thrown when `waiting` is awaited below
+  waiting?.catch(() => {}); // prevent an unhandled rejection: `await waiting` below throws the error
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
@@ -119,15 +116,16 @@ interface View {
   /** Reason why the request waits, shown above the bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** Range of the planned end that was printed last. */
+  /** Time range of the request's planned end that was printed last. */
   printedEnd?: EndFragment;
 }
 
-/** Minimum time until the planned end for which the end is printed. */
+/** Minimum time until the planned end of a request. A nearer end is not printed. */
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints the range of the planned end above the bar. Prints a new range when the planned end leaves the last range.
+ * Prints the time range of the request's planned end above the bar. Prints a new range when the planned end leaves the
+ * printed range.
  * @param now the server's time, because this host's clock may be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
@@ -140,7 +138,8 @@ function printEnd(line: ProgressLine | undefined, view: View, now: string, end: 
 }
 
 /**
- * Yields progress until the request has finished or the signal aborts. Reconnects to a server that has answered once.
+ * Yields progress until the request has finished or the signal aborts. Reconnects after a lost connection if the server
+ * has reported progress before.
  */
 async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
   let last: Progress | undefined;
@@ -192,8 +191,9 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns the remaining time at the rate so far. If nothing is being read, or the plan has no end, returns the reason
- * for waiting. In a terminal, the reason is shown above the bar, because the end of the bar's line may be cut off.
+ * Returns the estimated remaining time of a request. If no file is being read, or the plan has no end for the request,
+ * returns the reason why the request waits. In a terminal, the reason is shown above the bar, because the end of the
+ * bar's line may be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

@@ -24,10 +24,10 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** Reads the id of a request, as the argument `<id>`. */
+/** Reads the argument `<id>`, the id of a request. */
 export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
-/** Returns `readNumber` as a parser for `.option`. */
+/** Returns a parser for commander's `.option` that calls `readNumber`. */
 export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
 
 const PEOPLE_LIMIT = 1000;
@@ -43,7 +43,7 @@ export function readLimit(options: { limit?: string; json?: boolean; printPaths?
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
-/** Largest integer in the database and in GraphQL. */
+/** Largest integer that the database and the GraphQL API can represent. */
 const MAX_SIZE = 2n ** 63n - 1n;
 
 export function readSize(option: string, text: string): bigint {
@@ -55,15 +55,15 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser for `.option` that returns the text `none` unchanged, because commander allows no null. `noneToNull`
- * converts the text `none` to null.
+ * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander allows no null.
+ * `noneToNull` converts the text `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
   (text: string): T | 'none' =>
     text === 'none' ? text : read(text);
 
-/** Converts `none` to null, which removes a value. */
+/** Converts the option value `none` to null, which removes the stored value. */
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Option `--file`, for `.option(...fileOption)`. `readPaths` reads the values of the option. */
+/** Arguments of commander's `.option` for the option `--file`, whose values `readPaths` reads. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

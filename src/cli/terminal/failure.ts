@@ -25,7 +25,7 @@ export class InterruptedError extends CommandError {
 }
 
 export class UnauthenticatedError extends CommandError {
-  /** Message of the server, without the remedy. */
+  /** Error message of the server, without the advice to log in. */
   readonly reason: string;
 
   constructor(reason: string) {
@@ -47,7 +47,7 @@ export class ConnectionError extends CommandError {
   }
 }
 
-/** Codes of errors for a certificate of an unknown authority. */
+/** Node.js error codes for a certificate of an unknown authority. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
 /** Returns why a connection failed, from an error of `fetch` or of Node.js. */
@@ -67,14 +67,17 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/** Returns which variable chose the server: a token alone chooses the gateway of this host. */
+/**
+ * Returns the environment variable that selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects the gateway of
+ * this host.
+ */
 function describeChoice(): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
   if (TAPEGATE_URL || !TAPEGATE_TOKEN || !DATABASE_URL) return '(TAPEGATE_URL)';
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
-/** Options whose names differ from the field in GraphQL. */
+/** Options whose names differ from the names of their GraphQL fields. */
 const OTHER_NAMES = new Map([
   ['events', '--event'],
   ['expiresAt', '--expires'],
@@ -85,12 +88,12 @@ const OTHER_NAMES = new Map([
   ['quotas', '--quota'],
 ]);
 
-/** Returns the option that belongs to a field, such as `--depth-bytes` for `depthBytes`. */
+/** Returns the option that belongs to a GraphQL field, such as `--depth-bytes` for `depthBytes`. */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces a field's name at the beginning of a message by the name of the option, if the command has such an option.
- * @param own the command's names for its arguments, by the name of the field
+ * Replaces the name of a GraphQL field at the beginning of a message by the command's option for the field, if any.
+ * @param own the names of the command's arguments, by the name of the GraphQL field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES.get(field) ?? optionOf(field);

@@ -1,6 +1,6 @@
 /**
  * Streams, environment and state of the current command. `runWith` replaces the streams and environment of the process,
- * so that one process can run several commands at once. The files of commands use this module instead of `process`.
+ * so that one process can run several commands at once. Commands must use this module instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -19,7 +19,7 @@ export interface CommandIo {
   stdin: Readable & { isTTY?: boolean };
   stdout: Output;
   stderr: Output;
-  /** Signal that interrupts the command when it aborts. Without a signal, SIGINT interrupts the command. */
+  /** Abort signal that interrupts the command. If unset, SIGINT interrupts the command. */
   signal?: AbortSignal | undefined;
 }
 
@@ -30,7 +30,7 @@ interface CommandState extends CommandIo {
   options: readonly string[];
   /** Whether to print times in the local zone and relative to now. For scripts, times are in UTC. */
   isForPeople: boolean;
-  /** Whether to print tables in full width in a terminal. */
+  /** Whether tables may be wider than the terminal. */
   isWide: boolean;
   /** Database that the command has opened, if any. */
   context?: Promise<Context>;
@@ -78,9 +78,7 @@ export const stdout = (): Output => commandState().stdout;
 
 export const stderr = (): Output => commandState().stderr;
 
-/**
- * Returns a text in which the secrets of the command's environment, and any text that looks like a secret, are hidden.
- */
+/** Hides secrets in a text: the secrets in the command's environment, and any text that looks like a secret. */
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
@@ -100,10 +98,13 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/** Time within which two signals count as one. npm repeats a Ctrl-C that the terminal has also sent to the process. */
+/**
+ * Time within which two signals count as one. npm forwards a Ctrl-C, although the terminal has already sent the signal
+ * to the process.
+ */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal. A second signal ends the process at once, which is safe. */
+/** Resolves when a signal first asks the process to stop. A second signal ends the process at once, which is safe. */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {
@@ -119,7 +120,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Returns the destination of the log if another program runs this command: the command's standard error. */
+/** Returns the command's standard error as the destination of the log, if another program runs this command. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

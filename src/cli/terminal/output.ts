@@ -42,7 +42,7 @@ interface TableOf<Row> {
   cells(row: Row): Cell[];
   /** Line to print instead of an empty table. */
   none?: string;
-  /** Returns the JSON of a row. By default, the row itself is the JSON. */
+  /** Returns the value to print as JSON for a row; by default the row itself. */
   present?(row: Row): unknown;
 }
 
@@ -54,19 +54,19 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
   else printTable(header, rows.map(cells));
 }
 
-/** Prints a line, or writes it to standard error if standard output is for scripts. */
+/** Prints a line to standard output, or to standard error if standard output is for scripts. */
 export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
   if (json || printPaths) printToStderr(text);
   else printLine(text);
 }
 
-/** Minimum width of a table column in a terminal. A column whose texts are narrower may be narrower. */
+/** Width below which a table column is not truncated. */
 const MIN_COLUMN = 8;
 
 /**
- * Prints columns that are as wide as their widest cell. In a terminal, truncates columns to the width of the terminal.
- * If the terminal is too narrow for a table, prints each cell on its own line. With `--wide` and for scripts, truncates
- * nothing.
+ * Prints a table whose columns are as wide as their widest cells. In a terminal, truncates columns to the width of the
+ * terminal. If the terminal is too narrow for a table, prints each cell on its own line. Truncates nothing with
+ * `--wide`, or if standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -87,7 +87,7 @@ const fit = (cell: string, width: number): string => padTo(truncate(cell, width)
 
 /**
  * Narrows the widest columns until all columns fit.
- * @returns undefined if the terminal is too narrow
+ * @returns the widths of the columns; undefined if the terminal is too narrow
  */
 function fitWidths(whole: readonly number[], columns: number): number[] | undefined {
   const widths = [...whole];
@@ -107,7 +107,7 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Minimum width of a value, even if the terminal is narrower. */
+/** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
 /** Prints the values of an object, each after its name, wrapped to the width of a terminal. */

@@ -28,8 +28,8 @@ export class ProgressLine {
   private drawn = 1;
 
   /**
-   * @param textOf returns the current text; undefined draws nothing
-   * @param logMs the interval of log lines
+   * @param textOf returns the current progress as text, or undefined to draw nothing
+   * @param logMs the interval of log lines in milliseconds, used if standard error is not a terminal
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;
@@ -58,7 +58,7 @@ export class ProgressLine {
     this.drawn = lines.length;
   }
 
-  /** Returns the escape codes that clear the drawn lines and move the cursor to the start of the first one. */
+  /** Returns the escape codes that clear the drawn lines and move the cursor to the start of the first line. */
   private clear(): string {
     const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
     this.drawn = 1;
@@ -73,7 +73,7 @@ export class ProgressLine {
 
   /**
    * Stops drawing.
-   * @param isPermanent whether the last line stays in a terminal
+   * @param isPermanent whether the last line stays visible in a terminal
    */
   end(isPermanent = false): void {
     clearInterval(this.timer);

@@ -1,5 +1,6 @@
 /**
- * Measures the width of text in a terminal. East Asian letters and emoji take two columns, and combining marks none.
+ * Measures the width of text in a terminal. East Asian letters and emoji take two columns, and combining marks take no
+ * column.
  */
 
 const ASCII = /^[\x20-\x7e]*$/;
@@ -37,7 +38,7 @@ export function truncate(text: string, width: number): string {
   );
 }
 
-/** Splits a text into letters, each with the combining marks that belong to it. */
+/** Splits a text into letters, each with its combining marks. */
 const clustersOf = (text: string): string[] => [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
 
 function takeWidth(clusters: readonly string[], width: number): string[] {

@@ -1,4 +1,4 @@
-/** Formats times and time spans for commands. Times in GraphQL have a zone. */
+/** Formats times and time spans for commands. Times in GraphQL responses contain a time zone. */
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/command-operations.js';
@@ -15,17 +15,17 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // sv-SE formats times like ISO 8601; creating a formatter takes a seventh of the start of a command
+  // create the formatter once, because creation takes a seventh of a command's start; `sv-SE` resembles ISO 8601
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }
 
-/** Formats a time like `formatTime` for people. Returns the server's time unchanged for scripts. */
+/** Formats a time with `formatTime` for people. For scripts, returns the server's time unchanged. */
 export function formatWholeTime(time: string): string {
   return commandState().isForPeople ? formatTime(time) : time;
 }
 
-/** Formats a time for a narrow column. For people, returns only the span from now. */
+/** Formats a time for a narrow table column. For people, returns only the time span from now, such as `in 5 days`. */
 export function formatShortTime(time: string): string {
   return commandState().isForPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
 }
@@ -50,15 +50,15 @@ export function formatSpan(seconds: number): string {
   return seconds < 48 * 3600 ? `${toTenth(seconds / 3600)} h` : `${toTenth(seconds / 86_400)} days`;
 }
 
-/** Returns a text for a number, such as `5`, `5.1` or `365`. */
+/** Formats a number with at most one decimal, such as `5`, `5.1` or `365`. */
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
 const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no engine is running';
 
 /**
  * Returns a text that says when a request will be done.
- * @param why the server's reason why the end is unknown
- * @param nextTry when a file that has failed will be tried again
+ * @param why the reason that the server gives if the end is unknown
+ * @param nextTry the time at which a failed file will be tried again
  */
 export function formatEnd(
   now: string,
