@@ -1,4 +1,4 @@
-/** Sends HTTP requests through undici, with time limits, and with errors that name the server. */
+/** Sends HTTP requests through undici, with time limits. Error messages contain the server's name. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -8,11 +8,11 @@ import { untilAborted } from '../until-aborted.js';
 
 /** Time limits of a request, in milliseconds. */
 export interface TimeLimits {
-  /** Time limit for the connection, including TLS. */
+  /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit from the connection to the response head. */
+  /** Time limit from the opened connection to the response head. */
   answerMs: number;
-  /** Time limit between two pieces of a response body. Time that the reader takes does not count. */
+  /** Time limit between two pieces of a response body. The time that the reader takes for a piece does not count. */
   silenceMs: number;
 }
 
@@ -28,17 +28,18 @@ export interface Exchange {
 export interface ResponseHead {
   readonly statusCode: number;
   readonly statusText: string;
-  /** Headers by their names in lower case. */
+  /** Response headers by their lower-case names. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 /** A response. The caller must read or destroy the response body. */
 export interface Answer {
   response: ResponseHead;
-  /** For error messages. */
+  /** URL of the request without its query, for error messages. */
   name: string;
   /**
-   * Yields the body; may be called once. Closes the connection if the reader stops early.
+   * Yields the response body. A caller must call this method only once. Closes the connection if the reader stops
+   * before the end.
    * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason
    */
   read(): AsyncGenerator<Buffer>;
@@ -52,20 +53,20 @@ export class SilentServerError extends LibraryError {
   }
 }
 
-/** Time after which an idle connection is closed; shorter than the idle timeout of servers. */
+/** Time after which this process closes an idle connection, before the server's idle timeout. */
 const IDLE_MS = 4000;
 
 interface PoolOptions {
   limits: TimeLimits;
   /** Maximum number of connections to each server. */
   sockets: number;
-  /** Returns the CA and the client certificate for a new TLS connection. */
+  /** Returns the certificate authorities and the client certificate for a new TLS connection. */
   secure: () => Promise<SecureContextOptions>;
 }
 
 /**
- * Connection pools by origin. Does not use undici's `Agent`: if an old connection closes late, `Agent` drops the pool
- * that replaced the old pool.
+ * Connection pools by origin. Does not use undici's `Agent`, which can drop a new pool when a connection of the
+ * previous pool closes late.
  */
 export class Pools {
   readonly limits: TimeLimits;
@@ -90,7 +91,7 @@ export class Pools {
         const connect = (found: SecureContextOptions) =>
           buildConnector({ ...found, timeout: connectMs })(options, (...result) => {
             const [, socket] = result;
-            // a server that rejects a certificate sends an alert and then closes; undici would report only the close
+            // report the TLS alert of a server that rejects a certificate; undici would report only the closed connection
             socket?.on('error', (error) => socket.destroy(error));
             callback(...result);
           });
@@ -116,7 +117,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
     const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
-    // undici notices an abort only when a connection is free
+    // `untilAborted`, because undici notices an abort of a waiting request only when a connection becomes free
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
     return {
@@ -148,12 +149,15 @@ async function* readBody(
   }
 }
 
-/** Reads the rest of a body that the caller does not need, if it is short, so that the connection can be reused. */
+/** Reads the rest of a short response body that the caller does not need, so that the connection can be reused. */
 export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
   await readText(answer, 64 * 1024).catch(() => signal.throwIfAborted());
 }
 
-/** @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read` */
+/**
+ * Returns a response body as text.
+ * @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read`
+ */
 export async function readText(answer: Answer, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -165,7 +169,7 @@ export async function readText(answer: Answer, maxBytes: number): Promise<string
   return Buffer.concat(chunks).toString();
 }
 
-/** Joins the values of repeated headers. */
+/** Joins the values of each repeated header with commas. */
 function joined(headers: IncomingHttpHeaders): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value ?? []].flat().join(', ')]));
 }
@@ -177,25 +181,28 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  const reason = messageOf(error) || code; // an error from connecting to several addresses has no message
+  // an error has no message if the server has several addresses and none accepts a connection
+  const reason = messageOf(error) || code;
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
 
-/** Returns a URL for error messages, without the query, which may contain a secret. */
+/** Returns a URL for error messages. Omits the query, which may contain a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }
 
-/** OpenSSL error codes when this process rejects the server's certificate. */
+/** Matches the OpenSSL error codes for a server certificate that this process rejects. */
 const REFUSED_HERE =
   /^(CERT_\w+|CRL_\w+|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_\w+|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED|HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/;
 
-/** OpenSSL error codes when the server rejects the client certificate, or requires one. */
+/**
+ * Matches the OpenSSL error codes for a server that rejects the client certificate, or requires a client certificate.
+ */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether the server or this process rejects the certificate of the other side. No retry can fix a rejected
- * certificate.
+ * Returns whether an error means that the server or this process has rejected the other side's certificate. After such
+ * an error, a retry does not help.
  */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -1,4 +1,7 @@
-/** Reads the explanation in an error response: an RFC 7807 document, any other body, or headers. */
+/**
+ * Reads the server's explanation from an error response. The explanation is an RFC 7807 document, another body, or a
+ * header.
+ */
 import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { RetryLaterError } from '../staging.js';
@@ -7,16 +10,16 @@ import type { Reply } from './site-client.js';
 
 export interface Problem {
   status: number;
-  /** Message for people, with the server, the status and the server's explanation. */
+  /** Error message with the URL, the status and the server's explanation. */
   text: string;
-  /** Seconds until a retry; undefined if the server does not say when to retry. */
+  /** Seconds to wait before a retry; undefined if the response contains no Retry-After header. */
   retryAfterSeconds: number | undefined;
 }
 
 const MAX_BYTES = 64 * 1024;
 const MAX_TEXT = 500;
 
-/** Pause if a busy server sends no Retry-After. */
+/** Seconds to wait before a retry if a busy server sends no Retry-After header. */
 const BUSY_SECONDS = 60;
 
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
@@ -28,7 +31,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
   });
   // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
-  // some servers repeat the rejected token, and users see this text
+  // hide the token, because some servers repeat a rejected token, and users see the explanation
   const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
@@ -36,7 +39,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
 
 const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
-/** Parses Retry-After, which contains seconds or an HTTP date. */
+/** Parses the value of a Retry-After header, which is a number of seconds or an HTTP date. Returns seconds. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
@@ -44,7 +47,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page says no more than the status
+  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page explains no more than the status
   try {
     const problem: unknown = JSON.parse(body);
     return joinWords(problem as Record<string, unknown> | null);

@@ -25,16 +25,17 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * Checksum that the engine compares. If the catalogue has no checksum, this module compares the server's checksum.
+   * Checksum from the catalogue, which the engine compares. If the catalogue has no checksum, this module compares the
+   * server's checksum.
    */
   checksum?: string | null | undefined;
 }
 
 /**
- * Yields the bytes of the file at `url`, starting at `from`, in order. Closes the connection if the reader stops early.
- * If the catalogue has no checksum, a read of the whole file is compared with the server's checksum.
+ * Yields the bytes of the file at `url`, starting at `from`, in order. Closes the connection if the reader stops before
+ * the end. If the catalogue has no checksum, compares the bytes of a whole file with the server's checksum.
  * @throws RefusedError if the server answers with an error
- * @throws TapeError MEDIA if size or checksum differ from the headers, or the file ends before `from`
+ * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
  * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason
  */
 export async function* readRange(
@@ -44,7 +45,7 @@ export async function* readRange(
 ): AsyncGenerator<Uint8Array> {
   const condition = version.ifRange === undefined ? {} : { 'if-range': version.ifRange };
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-`, ...condition } : {};
-  // request a digest only if needed, because the server may have to compute it
+  // request a digest only if the catalogue has no checksum, because the server may have to compute the digest
   const wanted = checksum ? {} : WANTED_DIGESTS;
   const reply = await client.send({ url, headers: { ...range, ...wanted }, signal });
   let toSkip: bigint;
@@ -86,25 +87,25 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // class MEDIA, because a retry would start at the end of the file and accept the bytes
+    // class MEDIA, because a retry after a transient error would continue at the end of the file and accept the bytes
     throw new TapeError('MEDIA', text);
   }
 }
 
 /**
- * Minimum age at which Last-Modified counts as a strong validator. A file may change twice in the same second, and the
- * clocks of two hosts differ.
+ * Minimum age of a file at which its Last-Modified date counts as a strong validator. A younger file may change again
+ * within the same second, and the clocks of two hosts differ.
  */
 const STRONG_AFTER_MS = 60_000;
 
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the validators of the first response, or compares them with the validators of a later response. A weak entity
- * tag says nothing about bytes. The request has no If-Match header, because some servers reject their own entity tags,
- * or send the whole file.
+ * Records the validators of the first response in `version`, or compares the validators of a later response with
+ * `version`. Ignores weak entity tags, because they do not identify the exact bytes. Requests have no If-Match header,
+ * because some servers reject their own entity tags, or send the whole file.
  * @throws ChangedError if a validator differs
- * @throws LibraryError if neither a validator nor the checksum could reveal another version
+ * @throws LibraryError if neither a validator nor the checksum could reveal a change of the file
  */
 function checkVersion(
   { response, name }: Reply,
@@ -135,7 +136,10 @@ function checkVersion(
   throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 
-/** Rejects an HTML page that a proxy or a login page sends with status 200. The error blames no file. */
+/**
+ * Rejects an HTML page that a proxy or a login service sends with status 200. The error does not count against the
+ * file.
+ */
 function refusePage(
   { response, name }: Reply,
   { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },
@@ -163,11 +167,11 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 }
 
 interface Extent {
-  /** Number of bytes to skip before `from`. */
+  /** Number of bytes at the start of the response body that precede `from`, and must be skipped. */
   toSkip: bigint;
-  /** Length of the body; undefined if the server does not report the length. */
+  /** Length of the response body in bytes; undefined if the server does not report the length. */
   expected: bigint | undefined;
-  /** Size of the file; undefined if the server does not report the size. */
+  /** Size of the whole file in bytes; undefined if the server does not report the size. */
   total: bigint | undefined;
 }
 
@@ -192,13 +196,16 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
   return { toSkip: 0n, expected: count, total: total === '*' ? undefined : BigInt(last) + 1n };
 }
 
-/** Preferred digests. Grid storage usually stores Adler-32, and may have to compute any other digest. */
+/**
+ * Preferred digests. Grid storage systems usually store Adler-32, and may have to read the file to compute another
+ * digest.
+ */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** Digest algorithms in order of preference, the cheapest first. */
+/** Digest algorithms in the order of preference, beginning with the fastest algorithm. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
@@ -218,7 +225,10 @@ interface Digest {
   value: string;
 }
 
-/** Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if no algorithm is known. */
+/**
+ * Returns the digest from the header Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if the headers contain no
+ * digest with a known algorithm.
+ */
 function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   const found = new Map<Algorithm, string>();
   for (const name of ['repr-digest', 'digest']) {
@@ -233,7 +243,10 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   return algorithm && { algorithm, value: found.get(algorithm) ?? '' };
 }
 
-/** Parses `:base64:`, base64 or hexadecimal. Some servers omit leading zeros of Adler-32. */
+/**
+ * Parses a digest in the form `:base64:`, base64 or hexadecimal. Some servers omit the leading zeros of an Adler-32
+ * checksum.
+ */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];
   const isShort = bytes === BYTES.adler32 && /^[\da-f]{1,8}$/i.test(inner);

@@ -1,4 +1,4 @@
-/** HTTP client for one site. Keeps a bounded number of connections, and sends the token only to trusted origins. */
+/** HTTP client for one site. Opens a limited number of connections, and sends the token only to trusted origins. */
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
@@ -35,9 +35,9 @@ interface Call {
 }
 
 export interface Reply extends Answer {
-  /** Responses that redirected to this response, in order. */
+  /** Earlier responses, each of which redirected to the next; the last redirected to this response. */
   ways: readonly ResponseHead[];
-  /** Token that the request contained, if any. */
+  /** Bearer token of the request; absent if the request had no token. */
   token?: string;
 }
 
@@ -95,7 +95,7 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
   return to;
 }
 
-/** Paths of PEM files. Without `ca`, the system's certificate authorities are trusted. */
+/** Paths of PEM files. If `ca` is absent, the client trusts the system's certificate authorities. */
 export interface IdentityFiles {
   ca?: string;
   cert?: string;
@@ -103,8 +103,8 @@ export interface IdentityFiles {
 }
 
 /**
- * Reads the identity files for each new connection, because grid certificates change every few hours.
- * @throws LibraryError POLICY if a file is unreadable or invalid, or if other users may read the key
+ * Reads the certificate files again for each new connection, because grid certificates change every few hours.
+ * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users of the host may read or write the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
@@ -112,7 +112,7 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
     if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
-    createSecureContext(options); // throws if a file is invalid
+    createSecureContext(options); // throws if a certificate or key is invalid
     return options;
   } catch (error) {
     const names = Object.values(files).join(', ');
@@ -125,8 +125,10 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
- * Reads a bearer token for each request, because tokens are short-lived. Error messages never contain the token.
- * @throws LibraryError POLICY if the token is missing or malformed, or if other users may read the file
+ * Reads the bearer token from its file again for each request, because tokens are short-lived. Error messages never
+ * contain the token.
+ * @throws LibraryError POLICY if the token is missing or malformed, or if all users of the host may read or write the
+ *   token file
  */
 async function readToken(file: string): Promise<string> {
   const token = await readTokenFile(file);

@@ -1,4 +1,4 @@
-/** A mounted cartridge. Reads files by path, and lists all files for `scan`. */
+/** A mounted cartridge. Reads files by path, and lists all files for the command `scan`. */
 import { constants } from 'node:fs';
 import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -17,12 +17,12 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** Logical directory to which the list is limited. */
+  /** Logical path of a directory. If present, only files below this directory are listed. */
   below?: string | undefined;
   signal: AbortSignal;
   /**
-   * Called for entries without a valid path, and for entries that are neither files nor directories.
-   * @param why the end of a sentence that begins with the path
+   * Called for each skipped directory entry: its name is not UTF-8, or it is neither a file nor a directory.
+   * @param why the reason, as the end of a sentence that begins with the path
    */
   onSkip?: (path: string, why: string) => void;
 }
@@ -39,7 +39,7 @@ interface Found {
 
 const BLOCKS_AT_ONCE = 8;
 
-/** Error codes of a file system whose process has died. */
+/** Error codes that a FUSE file system returns after its process has died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
 
 export class LtfsVolume implements ListableVolume {
@@ -47,10 +47,10 @@ export class LtfsVolume implements ListableVolume {
   private readonly drive: Drive;
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
-  /** Path of the directory `root` on the cartridge. `base` is this path after resolving symbolic links. */
+  /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** Last directory that was verified to be below `base`. */
+  /** Directory that was last found to be inside `base`, so that further files in the directory need no new check. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -63,7 +63,8 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * @param waitSeconds the time to wait for another process that uses the drive
+   * Mounts a cartridge in a drive.
+   * @param waitSeconds maximum time to wait while another process uses the drive
    * @throws TapeError
    */
   static async open(
@@ -76,7 +77,7 @@ export class LtfsVolume implements ListableVolume {
       const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
-      await drive.empty().catch(() => {}); // the next mount cleans up
+      await drive.empty().catch(() => {}); // ignore the error, because the next mount cleans up
       inUse.close();
       throw explainRoot(name, settings.root, error);
     }
@@ -105,9 +106,9 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for the start block of each file. LTFS answers from memory, but starting a command takes time, so several
-   * commands run at once.
-   * @returns the files in the same order
+   * Asks LTFS for the start block of each file. Runs several commands concurrently, because LTFS answers from memory,
+   * but the start of a command takes time.
+   * @returns the files with their start blocks, in the order of `files`
    * @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
@@ -115,7 +116,7 @@ export class LtfsVolume implements ListableVolume {
     try {
       for await (const { entryPath, file } of files) {
         const answer = this.findStart(entryPath, file.size, signal).then((position) => ({ ...file, position }));
-        answer.catch(() => {}); // an error is reported when the answer is awaited
+        answer.catch(() => {}); // `await` below throws the error
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
         if (first) yield await first;
@@ -127,7 +128,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   private async findStart(entryPath: string, size: bigint, signal: AbortSignal): Promise<bigint> {
-    if (size === 0n) return 0n; // an empty file has no block
+    if (size === 0n) return 0n; // an empty file has no start block on the tape
     const { commands, seconds } = this.settings;
     const args = fill(commands.startBlock, { file: entryPath });
     const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
@@ -141,7 +142,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `the start block of ${entryPath} must be a number, not ${shown}`);
   }
 
-  /** Walks the tree without loading a whole directory. */
+  /** Walks a directory tree. Never loads all entries of a directory into memory. */
   private async *walk(directory: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const { name, isText } of readEntries(directory)) {
       signal.throwIfAborted();
@@ -174,7 +175,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Returns a file's path below `root`.
+   * Converts a logical path to the path below `root` on the cartridge.
    * @throws TapeError PERMANENT if the volume cannot contain the path
    */
   private toTape(logical: string): string {
@@ -188,14 +189,20 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
   }
 
-  /** Rejects a directory outside the cartridge, because a symbolic link on the cartridge could lead anywhere. */
+  /**
+   * Rejects a directory outside the cartridge. A symbolic link on the cartridge could lead to any directory of the
+   * host.
+   */
   private async expectInside(directory: string): Promise<void> {
     const real = await realpath(directory);
     if (real === this.base || real.startsWith(`${this.base}/`)) return;
     throw new TapeError('PERMANENT', `${directory} links to ${real}, outside the cartridge`);
   }
 
-  /** Converts a file system error. First checks the mount, because no file is at fault if the volume is not mounted. */
+  /**
+   * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
+   * no file is at fault then.
+   */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();
@@ -214,7 +221,10 @@ export class LtfsVolume implements ListableVolume {
   }
 }
 
-/** @throws the file system's error; VolumeError if `root` leads outside the cartridge */
+/**
+ * Returns the path of the directory `root` on the cartridge, with symbolic links resolved.
+ * @throws a file system error; VolumeError if `root` links to a directory outside the cartridge
+ */
 async function findBase(mountPoint: string, root: string): Promise<string> {
   const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
   await access(base, constants.R_OK | constants.X_OK);

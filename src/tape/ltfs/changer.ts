@@ -1,7 +1,7 @@
 /**
- * Controls the changer of an LTFS library. Only one changer command runs at a time, among all drives and processes that
- * share the lock directory. The command inherits the lock: if its parent process dies, the lock is held until the move
- * ends.
+ * Controls the changer of an LTFS library. All drives and processes that share the lock directory run only one changer
+ * command at a time. The command inherits the lock. Therefore the lock is held until the command ends, even if its
+ * parent process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -9,7 +9,10 @@ import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { CommandFailure, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Pauses between attempts, because a drive may refuse to release its cartridge for a while after an unmount. */
+/**
+ * Shortest and longest pause between attempts to unload a drive. A drive may refuse to release its cartridge for a
+ * while after an unmount.
+ */
 const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
@@ -33,8 +36,7 @@ export class Changer {
 
   /**
    * Moves a cartridge into an empty drive.
-   * @throws DriveError if another cartridge is in the drive; VolumeError if the cartridge or the drive makes the move
-   * fail
+   * @throws DriveError if another cartridge is in the drive; VolumeError if the move fails for another reason
    */
   async load(volume: string, from: Element, drive: LtfsDrive, signal: AbortSignal): Promise<void> {
     const { device, element } = drive;
@@ -42,7 +44,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge may be in the drive: the response was lost, or another process made the move
+      // the cartridge may be in the drive in spite of the error, for example if another process moved the cartridge
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
@@ -53,9 +55,9 @@ export class Changer {
   }
 
   /**
-   * Moves the cartridge of a drive back to a slot; does nothing if the drive is empty. Retries until the time limit,
-   * because a drive may not release its cartridge right after an unmount.
-   * @param element the drive's element number; the drive need not belong to the library
+   * Moves the cartridge in a drive to a slot; does nothing if the drive is empty. Retries until a time limit, because a
+   * drive may not release its cartridge immediately after an unmount.
+   * @param element number of the drive in the changer; the drive may belong to another library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
@@ -92,7 +94,7 @@ export class Changer {
     try {
       const args = fill(commands[step], { ...values, changer });
       const running = runCommand(args, { seconds: seconds[step], lock: lock.fd, signal });
-      lock.close(); // the command has inherited the lock
+      lock.close(); // closes only this process's descriptor; the command has inherited the lock
       return await running;
     } finally {
       lock.close();
@@ -103,12 +105,15 @@ export class Changer {
 export interface Element {
   /** Type of element. A `port` is an import/export slot, which operators use. */
   kind: 'drive' | 'slot' | 'port';
-  /** Number in mtx: drives are numbered from 0, slots and ports together from 1. */
+  /** Number of the element in the output of `mtx`, which numbers drives from 0, and slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** Barcode of the cartridge; undefined if the element has no cartridge, or the barcode is unreadable. */
+  /** Barcode of the cartridge; undefined if the element contains no cartridge, or the barcode is unreadable. */
   volume: string | undefined;
-  /** Number of the slot from which the cartridge was moved to this drive, if the changer knows the slot. */
+  /**
+   * Number of the slot from which the cartridge was moved to this drive; undefined if the changer does not know the
+   * slot.
+   */
   source: number | undefined;
 }
 
@@ -120,7 +125,7 @@ const SLOT = new RegExp(
   String.raw`^\s*Storage Element (?<number>\d+)(?<port> IMPORT/EXPORT)?:(?<state>Empty|Full)${TAGS}`,
 );
 
-/** @throws LibraryError if the output has another format */
+/** Parses the output of `mtx status`. @throws LibraryError if the output has another format */
 export function parseElements(status: string): Element[] {
   const elements: Element[] = [];
   for (const line of status.split('\n')) {
@@ -142,7 +147,10 @@ export function parseElements(status: string): Element[] {
   throw new LibraryError('TRANSIENT', `the changer reports no drive: ${oneLine(status, 200) || 'no output'}`);
 }
 
-/** @throws TapeError MEDIA if no cartridge in the changer has this barcode, or if several have it */
+/**
+ * Finds the element that contains a cartridge.
+ * @throws TapeError MEDIA if no cartridge in the changer has the barcode `volume`, or several cartridges have it
+ */
 export function findVolume(elements: readonly Element[], volume: string): Element {
   const found = elements.filter((element) => element.volume === volume);
   if (found.length > 1) {
@@ -156,7 +164,7 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
 }
 
 /**
- * Returns whether an element contains a cleaning cartridge. By the manufacturers' standard, barcodes of cleaning
+ * Returns whether an element contains a cleaning cartridge. By the manufacturers' standard, the barcodes of cleaning
  * cartridges begin with CLN.
  */
 export function isCleaning({ volume }: Element): boolean {
@@ -172,8 +180,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a slot for the cartridge in a drive: its source slot if that is free, or else any free slot. Avoids ports,
- * which operators use, unless the cartridge's source slot is a port.
+ * Returns a free slot for the cartridge in a drive, preferably the slot from which the cartridge came. Returns a port,
+ * which operators use, only if the cartridge came from this port.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

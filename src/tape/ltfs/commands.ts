@@ -1,5 +1,5 @@
 /**
- * Runs a site's commands without a shell, with limits for time and output. Also implements the locks that commands
+ * Runs a site's commands without a shell, with limits for their time and output. Implements locks that the commands
  * inherit.
  */
 import { spawn } from 'node:child_process';
@@ -11,13 +11,16 @@ import { messageOf, oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** Maximum output in bytes; enough for a changer with thousands of slots. */
+/** Maximum output of a command in characters; enough for the status of a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
-/** Time between SIGTERM and SIGKILL. */
+/** Time in milliseconds from SIGTERM to SIGKILL. */
 const KILL_MS = 10_000;
 
-/** Time to wait for open pipes after the command has ended, because a background process may keep them open. */
+/**
+ * Maximum time to wait for a command's output after the command has exited. A background process may keep the output
+ * open for longer.
+ */
 const CLOSE_MS = 2000;
 
 export class CommandFailure extends Error {
@@ -34,16 +37,17 @@ export class CommandFailure extends Error {
 interface CommandOptions {
   seconds: number;
   /**
-   * Lock that the command inherits as descriptor 3. The lock lasts until the command and its child processes have
-   * ended.
+   * File descriptor of a lock, which the command inherits as descriptor 3. The lock is held until the command and its
+   * child processes have ended.
    */
   lock?: number | undefined;
   signal: AbortSignal;
 }
 
 /**
- * Runs a command in its own session, so that a signal to this process does not interrupt a robot's move. If `signal`
- * aborts, the command continues without a waiting caller. A useless move does less harm than a cartridge stuck halfway.
+ * Runs a command in its own session, so that a signal to this process does not interrupt the robot while it moves a
+ * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
+ * a cartridge stuck in the robot.
  * @returns the command's standard output
  * @throws CommandFailure; LibraryError if the command cannot be started; the signal's reason
  */
@@ -66,7 +70,7 @@ function run(args: readonly string[], { seconds, lock }: CommandOptions): Promis
     };
     const limit = setTimeout(() => {
       stop(`did not exit within ${seconds} s`);
-      // a process that hangs in the kernel ignores signals
+      // give up, because a process that hangs in the kernel ignores SIGKILL
       setTimeout(() => settle(null), 2 * KILL_MS).unref();
     }, seconds * 1000);
     const settle = (code: number | null, signalName?: string | null) => {
@@ -106,8 +110,8 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Extracts LTFS errors, whose numbers end with E, from a command's output. Returns the last lines of an output without
- * errors.
+ * Returns the LTFS errors in a command's output, whose numbers end with E. If the output contains no LTFS errors,
+ * returns its last lines.
  */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
@@ -118,13 +122,13 @@ function describeOutput(text: string): string {
 
 const openFd = promisify(fs.open);
 
-/** Exit status of flock(1) if another process has the lock. */
+/** Exit status that flock(1) returns if another process holds the lock. */
 const BUSY = 75;
 
 /**
- * A lock on a permanent file, shared by all processes and hosts that use the directory. The lock lasts until no process
- * has the file open, including commands that inherited the descriptor. A pid file could not represent an inherited
- * lock, and would not work across containers.
+ * A lock on a lock file that is never removed. The lock excludes all processes and hosts that use the same lock
+ * directory. The lock is held until all processes that inherited the file descriptor have closed it. A pid file could
+ * not represent an inherited lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;
@@ -149,11 +153,11 @@ export class LockDirectory {
   }
 
   /**
-   * Waits for a lock, for a limited time.
+   * Takes a lock. Waits for a limited time if another process holds the lock.
    * @param name the resource to lock, such as a device; all processes must use the same name
-   * @param seconds the time to wait while another process has the lock
-   * @returns undefined if another process has the lock
-   * @throws LibraryError if locks do not work in the directory
+   * @param seconds maximum time to wait
+   * @returns the lock; undefined if another process still holds it
+   * @throws LibraryError if the lock file cannot be opened or locked
    */
   async take(name: string, seconds: number, signal: AbortSignal): Promise<HeldLock | undefined> {
     signal.throwIfAborted();
@@ -180,8 +184,8 @@ export class LockDirectory {
 }
 
 /**
- * Locks a descriptor of this process. Node.js has no flock call, so flock(1) of util-linux inherits the descriptor,
- * locks it and exits.
+ * Locks a file descriptor of this process. Node.js has no call for flock(2), so the program flock(1) inherits the file
+ * descriptor, locks it and exits.
  */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {
   const wait = seconds > 0 ? ['--timeout', String(seconds)] : ['--nonblock'];

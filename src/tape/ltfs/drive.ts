@@ -1,9 +1,9 @@
 /**
  * One drive of an LTFS library, with two locks:
- * - `drive …`: a Tapegate process holds this lock while a cartridge is mounted. If this lock is free, a cartridge in
- * the drive belongs to a process that has died.
- * - `ltfs …`: the LTFS process inherits this lock, and runs on for a while after an unmount. Moving the cartridge
- * before LTFS ends may damage the data.
+ * - `drive …`: a Tapegate process holds this lock while it uses the drive. If this lock is free, any cartridge in the
+ *   drive was left by a process that has died.
+ * - `ltfs …`: the LTFS process inherits this lock, and holds the lock until it exits, some time after the unmount. If
+ *   the cartridge is moved before LTFS exits, its data may be damaged.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,10 +13,10 @@ import { type Changer, type Element, findDrive, findVolume, isCleaning } from '.
 import { CommandFailure, type HeldLock, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Duration in seconds of each attempt to take the lock of LTFS. */
+/** Maximum time in seconds of each attempt to take the lock that the LTFS process holds. */
 const LOOK_SECONDS = 1;
 
-/** Messages that blame the drive or its mount point, and not the cartridge. */
+/** Matches error messages whose cause is the drive or its mount point, and not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -40,10 +40,10 @@ export class Drive {
   }
 
   /**
-   * Loads and mounts a cartridge. First cleans up after processes that died: empties the drive, unmounts the mount
-   * point, and removes this cartridge from any other drive.
-   * @param waitSeconds the time to wait for another process that uses the drive
-   * @returns the lock of the drive; the caller closes it when the drive is empty again
+   * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
+   * drive, and removes the cartridge from any other drive.
+   * @param waitSeconds maximum time to wait while another process uses the drive
+   * @returns the lock of the drive, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive
    */
   async open(volume: string, waitSeconds: number, signal: AbortSignal): Promise<HeldLock> {
@@ -62,19 +62,19 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // leave an aborted mount alone, because its command may still run; the next mount cleans up
-      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount cleans up
+      // do not clean up after an aborted mount, whose command may still run: the next mount cleans up
+      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount also cleans up
       inUse.close();
       throw error;
     }
   }
 
   /**
-   * Unmounts the cartridge, waits for the end of LTFS, and returns the cartridge to its slot.
+   * Unmounts the cartridge, waits until the LTFS process has exited, and moves the cartridge to a slot.
    * @throws DriveError if a step fails; the next mount then cleans up
    */
   async empty(): Promise<void> {
-    const { signal } = new AbortController(); // never aborts, because each step has a time limit
+    const { signal } = new AbortController(); // a signal that never aborts, because each step has its own time limit
     const ltfs = await this.clear(signal);
     try {
       await this.shop.changer.unload(this.drive.element, this.drive.device, signal);
@@ -91,7 +91,10 @@ export class Drive {
     return await isMounted(this.shop.settings.mountTable, this.drive.mountPoint);
   }
 
-  /** Unmounts the cartridge and waits until no LTFS process runs, even one that a dead engine had started. */
+  /**
+   * Unmounts the cartridge, and waits until no LTFS process of the drive runs, even if an engine that died started this
+   * process.
+   */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
     const { name, device } = this.drive;
@@ -137,14 +140,14 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** Removes the cartridge from another drive, in which a process that died had left it. */
+  /** Removes the cartridge from another drive, in which a process that died has left the cartridge. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
     const where = `the cartridge ${volume} is in drive ${at.number} of the changer`;
     if (!there) throw new VolumeError('TRANSIENT', `${where}, which does not belong to this library`);
     const other = new Drive(there, this.shop);
-    const inUse = await other.lock(0, signal); // never wait: two drives could wait for each other
+    const inUse = await other.lock(0, signal); // do not wait, because two drives could wait for each other forever
     if (!inUse) throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which another process uses`);
     try {
       const ltfs = await other.clear(signal);
@@ -154,7 +157,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // a DriveError of the other drive must not count against this drive
+      // convert a DriveError of the other drive, because it must not count against this drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not release it: ${error.message}`, {
         cause: error,
@@ -174,7 +177,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // without this check, all files would seem to be missing, and would fail
+    // if nothing were mounted, all files of the cartridge would seem to be missing, and would fail permanently
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
@@ -193,13 +196,14 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
 }
 
 /**
- * @param table the path of a file in the format of /proc/self/mountinfo
+ * Returns whether an LTFS file system is mounted at the mount point.
+ * @param table path of a file in the format of /proc/self/mountinfo
  * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is unreadable
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const describe = (error: unknown) =>
     [`cannot read the mounts of ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
-  // a dead file system cannot resolve its own mount point, but the parent directory can be resolved
+  // resolve only the parent directory, because `realpath` fails for the mount point of a FUSE process that has died
   const directory = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
     throw new DriveError('POLICY', ...describe(error));
   });
@@ -219,7 +223,10 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
-/** File system types that Tapegate unmounts. A library's settings must not unmount any other file system. */
+/**
+ * Matches the file system types that Tapegate may unmount. An operator must not be able to unmount other file systems
+ * through a library's settings.
+ */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
 
 interface Mount {
@@ -227,7 +234,10 @@ interface Mount {
   type: string;
 }
 
-/** Returns the mount that `umount` would remove: the kernel's entry for the mount point after resolving links. */
+/**
+ * Returns the mount that `umount` would remove, which is the kernel's last entry for the mount point with symbolic
+ * links resolved.
+ */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
   const target = await realpath(mountPoint).catch(() => mountPoint);
   const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));
@@ -235,8 +245,8 @@ async function findReal(mountPoint: string): Promise<Mount | undefined> {
 }
 
 /**
- * Parses a table of mounts. In each line, the fifth field is the mount point, with space, tab, newline and backslash as
- * octal escapes. The type follows the separator ` - `.
+ * Parses a mount table in the format of /proc/self/mountinfo. In each line, the fifth field is the mount point, with
+ * space, tab, newline and backslash as octal escapes. The file system type follows the separator ` - `.
  */
 export function readMounts(table: string): Mount[] {
   return table

@@ -1,4 +1,4 @@
-/** The library type `ltfs`: cartridges in a changer, mounted read-only by LTFS. */
+/** The library type `ltfs`. Loads the cartridges of a changer into drives, and mounts them read-only with LTFS. */
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { quote, TapeError } from '../../core/errors.js';
@@ -27,7 +27,10 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
   return Object.fromEntries(located);
 }
 
-/** Pattern for volume names. Few characters are allowed, because volume names become arguments of commands. */
+/**
+ * Pattern for the barcodes of cartridges, which are the volume names. Allows few characters, because a barcode becomes
+ * an argument of commands.
+ */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements DriveLibrary {
@@ -49,7 +52,7 @@ export class LtfsLibrary implements DriveLibrary {
   }
 
   /**
-   * Mounts a cartridge in any unused drive.
+   * Mounts a cartridge in any drive of the library that no other process uses.
    * @throws TapeError; DriveInUseError if all drives are in use
    */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {

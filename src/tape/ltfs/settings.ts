@@ -5,13 +5,14 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders that must each be a complete argument, because their values come from the catalogue and the cartridge.
+ * Placeholders that a command may contain only as complete arguments. Their values come from the catalogue or the
+ * cartridge, and cannot be trusted.
  */
 const WHOLE = ['volume', 'file'];
 
 /**
- * Returns the schema of a setting for the command of one step.
- * @param known the allowed placeholders
+ * Returns the schema of a setting that contains the command for one step, such as `load`.
+ * @param known the placeholders that the command may contain
  */
 function commandOf(usual: string, known: readonly string[]) {
   const has = `the placeholders are ${known.map((each) => `{${each}}`).join(', ')}`;
@@ -49,8 +50,8 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits of the steps. A robot takes up to one minute, and rewinding takes up to two. LTFS takes some minutes to
- * read an index, and many minutes if the cartridge is damaged.
+ * Time limits of the steps. A robot takes up to one minute to move a cartridge, and a drive takes up to two minutes to
+ * rewind a tape. LTFS takes some minutes to read an index, and many minutes if the cartridge is damaged.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),
@@ -62,7 +63,10 @@ const timeLimits = settingsOf({
   lock: seconds().default(60).describe('longest wait for a drive or the changer while another process uses it'),
 });
 
-/** Schema of a device name, which becomes the value of an option of `ltfs`. A comma would end the value. */
+/**
+ * Schema of a device name, which becomes the value of an option of `ltfs`. Rejects commas, because a comma would end
+ * the value.
+ */
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
 const driveSettings = settingsOf({
@@ -94,7 +98,7 @@ export const ltfsSettings = settingsOf({
   seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
 });
 
-/** The default commands, which run programs of the system. */
+/** The default commands. Unlike a site's own commands, they run programs from the system's PATH. */
 export const usualCommands = commands.parse({});
 
 export type LtfsSettings = z.output<typeof ltfsSettings>;
@@ -113,18 +117,18 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   return named;
 }
 
-/** Replaces the placeholders of a command. A value never spans several arguments. */
+/** Replaces the placeholders in the arguments of a command by their values. A value never becomes several arguments. */
 export function fill(command: readonly string[], values: Readonly<Record<string, string | number>>): string[] {
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }
 
-/** Additional time to stop a command that exceeds its time limit. */
+/** Maximum time in seconds to stop a command that has exceeded its time limit. */
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum duration of a mount and of an unmount, from the limits of all commands. In the worst case, a
- * mount empties its own drive, and then the drive that contains the cartridge. If the mount then fails, the drive is
- * emptied again.
+ * Returns the maximum durations of a mount and of an unmount in seconds, computed from the time limits of all commands.
+ * In the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount then
+ * fails, the drive is emptied again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;
