@@ -21,7 +21,7 @@ interface DriveGroup {
 }
 
 export class DriveGroups {
-  /** Runs the drives of all libraries except the site's first library. */
+  /** Runs the drives of all libraries except the library in the data directory (`FIRST_LIBRARY`). */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;

@@ -1,4 +1,7 @@
-/** Runs work for every library except the first, and follows added, changed and removed libraries. */
+/**
+ * Runs work for every library except the library in the data directory. Starts and stops work when libraries are added,
+ * changed or removed.
+ */
 import { setMaxListeners } from 'node:events';
 import { logFailure, SettingsError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';

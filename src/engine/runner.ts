@@ -52,9 +52,9 @@ import { runStager } from './staging/stager.js';
 
 export interface Engine {
   /**
-   * Stops the engine. Waits for running work first, then aborts and requeues unfinished work. Does not wait for hung
-   * calls.
-   * @param drainMs milliseconds to wait for running work
+   * Stops the engine. Waits for running work for `drainMs`, and then aborts and requeues unfinished work. Does not wait
+   * for hung calls.
+   * @param drainMs milliseconds to wait before running work is aborted
    */
   stop(drainMs?: number): Promise<void>;
 }
@@ -65,25 +65,26 @@ export type EnginePart = 'drive' | 'jobs' | 'all';
 export interface EngineOptions {
   /** Default `all`. src/main/engine-process.ts sets the part of each process. */
   part?: EnginePart;
-  /** Library of a process with one drive. Default: the first library. */
+  /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
   /**
-   * Environment that provides the variables named in library settings. A process with one drive ignores this option.
+   * Environment variables, whose names the settings of libraries may contain. A process with one drive ignores this
+   * option.
    */
   env?: Site['env'];
-  /** Called after a hung call to a disk or tape was recorded. The call may still block a thread. */
+  /** Called after a disk or tape call hung and the failure was recorded. The hung call may still block a thread. */
   onHang?: () => void;
   /** Id of the engine, shared by all of its processes. Default: a new id. */
   engineId?: string;
-  // the options below are for tests
-  /** Lease time of a drive. Another engine may claim the drive of an unresponsive engine after this time. */
+  // only tests set the options below
+  /** Time after which another engine may claim the drive of an unresponsive engine. */
   leaseSeconds?: number;
   /** Time that `stop` waits for running work. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
   /**
-   * Pause before this engine retries a drive or library that it cannot use. Another host may use the drive meanwhile.
+   * Pause before this engine again claims a drive or library that it could not use, so that another host can claim it.
    */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -98,12 +99,16 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Time that `stop` waits for aborted work to end. `LEAVE_MS` is the further wait for the release of drives. */
+/**
+ * Time that `stop` waits until aborted work has ended. After `ABORT_MS`, `stop` waits for `LEAVE_MS` until drives are
+ * released.
+ */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Pause longer than `IDLE_MS`, the poll interval of other hosts' engines, so that another host claims the drive first.
+ * Pause before an engine again claims a drive that it could not use. Longer than `IDLE_MS`, the poll interval of other
+ * engines, so that another host claims the drive first.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
@@ -121,9 +126,9 @@ const LIBRARIES_MS = 5000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
- * and changes nothing. An engine with all parts also runs the drives of the other libraries.
- * @param given the library that `options` names, or the work of the drives
- * @returns after the site's restore disks and drives are registered
+ * and changes nothing. If `options.part` is `all`, the engine also runs the drives of all other libraries.
+ * @param given the library whose drives the engine runs, or the work of these drives
+ * @returns a promise that settles after the site's restore disks and drives are registered
  */
 export async function startEngine(
   ctx: Context,
@@ -209,7 +214,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   };
 }
 
-/** Follows the libraries with the staging contract and stages files from each. */
+/** Stages files from each library with the staging contract, including libraries that are added later. */
 function followStagers(
   ctx: Context,
   { shared, workSignals, env }: { shared: SharedOptions; workSignals: WorkSignals; env: NodeJS.ProcessEnv },
@@ -260,7 +265,7 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Watches the calls that jobs make. If a call hangs, suspends its disk before another process uses the disk. */
+/** Watches the disk calls that jobs make. If a call hangs, suspends the disk before another process uses it. */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;
@@ -268,7 +273,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, keyed by the database table or subject of the notification. */
+/** Signals for new work, by the name of the database notification, which is a table or a subject. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal
@@ -295,7 +300,10 @@ function listen(
   };
 }
 
-/** Returns the jobs of a part. A drive process only stops its own recalls. The other jobs run once per engine. */
+/**
+ * Returns the jobs of an engine part. A drive process runs only the job that stops its own recalls. The other jobs run
+ * once per engine.
+ */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   if (part === 'all') return [...jobs];
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));

@@ -1,6 +1,6 @@
 /**
- * Takes over restore disks and libraries that another Tapegate owns. The former owner then stops
- * (restore-area/ownership.ts).
+ * Takes over restore disks and libraries that another Tapegate owns. The former owner stops when it notices the new
+ * owner record (restore-area/ownership.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';
@@ -13,14 +13,14 @@ export interface TakeoverPlan {
   /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
-  /** Emails and webhook messages that are sent after the takeover. */
+  /** Number of waiting emails and webhook messages, which are sent after the takeover. */
   waiting: { emails: number; messages: number };
 }
 
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Reason why this host cannot take over the directory. */
+  /** Reason why this host cannot take over the directory; undefined if it can. */
   problem: string | undefined;
 }
 
@@ -53,9 +53,9 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 }
 
 /**
- * Writes this database's identity to the owner records. If another Tapegate has the same identity, gives the database a
- * new identity first. Engines stay stopped until the takeover ends, so the takeover may be killed at any point and
- * repeated.
+ * Writes this database's identity to the owner records of all restore disks and libraries. If another Tapegate has the
+ * same identity, gives the database a new identity first. Engines stay stopped until the takeover ends, so the takeover
+ * may be killed at any point and repeated.
  * @param skipsMissing whether to skip unavailable directories, for example directories of other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

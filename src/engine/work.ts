@@ -6,7 +6,10 @@ import { type DriveWork, mountVolumes } from './drive/drive.js';
 import { openStagingLibrary } from './staging/open-library.js';
 import { readStaged } from './staging/reader.js';
 
-/** Returns the work that a library's drives do. @throws SettingsError if this program does not support the library */
+/**
+ * Returns the function that the drives of a library run.
+ * @throws SettingsError if this program does not support the library
+ */
 export function workOf(ctx: Context, library: Library, env: Site['env']): DriveWork {
   if (library.contract === 'STAGING') return readStaged(openStagingLibrary(ctx, library, env));
   return mountVolumes(createDriveLibrary(library, { dataDir: ctx.config.dataDir, env }));

@@ -1,6 +1,6 @@
 /**
- * Reads the event table. Event numbers grow in the order in which events become visible. A reader that has read up to a
- * number has missed no event below that number.
+ * Reads the event table. Event numbers grow in the order in which events become visible to readers. After a reader has
+ * read an event, no event with a lower number becomes visible.
  */
 
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -42,16 +42,16 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** The only request whose progress is wanted. The events of this request are read through an index. */
+  /** If set, only progress events of this request are read, through an index. */
   requestId?: number;
 }
 
-/** A range of event numbers. All events in the range are visible. */
+/** A range of event numbers, in which all events are visible to readers. */
 interface NumberRange {
   after: bigint;
   upTo: bigint;
   batchEnd: bigint;
-  /** Whether events before the range were pruned. */
+  /** Whether events between the reader's last event and the range were pruned. */
   isBroken: boolean;
 }
 
@@ -64,7 +64,7 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
-  /** Shares reads, because readers often follow the same request from the same event. */
+  /** Shares database reads among readers, because readers often follow the same request from the same event. */
   private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
@@ -79,8 +79,9 @@ export class EventTable {
   }
 
   /**
-   * Reads the events after a number that pass the filter, in order and in pages. A page ends at `upTo`.
-   * @throws EventsGoneError if events after the number were pruned
+   * Reads the events with numbers above `after` that pass the filter, in order and in pages. Each page contains all
+   * such events up to the number `upTo`.
+   * @throws EventsGoneError if events with numbers above `after` were pruned
    */
   async *read<E extends AnyEvent>(
     after: bigint,
@@ -91,7 +92,7 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
-      // check after the read, because a job marks events as pruned before deleting the events
+      // check after reading the page, because a job marks events as pruned before deleting them
       await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
@@ -99,7 +100,7 @@ export class EventTable {
     }
   }
 
-  /** Returns the next range of numbers, at most a page long; undefined if there are no newer events. */
+  /** Returns the next range of event numbers, at most `RANGE` numbers; undefined if there are no newer events. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
@@ -112,8 +113,8 @@ export class EventTable {
   }
 
   /**
-   * Reads the matching events of a range in order. Reads by batch and primary key, because PostgreSQL's planner might
-   * otherwise choose joins that suit only small tables.
+   * Reads the events of a range that match the condition, in order. The query reads by batch and primary key, because
+   * PostgreSQL's planner might otherwise choose joins that suit only small tables.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
@@ -153,12 +154,15 @@ export class EventTable {
 
 /**
  * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which waits for
- * no lock and keeps no lock.
+ * no lock and holds no lock afterwards.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
-/** The events that a statement sees: all events up to the number `newest`, and the batches without numbers. */
+/**
+ * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches whose events have
+ * no numbers yet.
+ */
 export interface Present {
   newest: bigint;
   unnumbered: string[];
@@ -166,15 +170,15 @@ export interface Present {
 
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
-/** Number of the last pruned event; 0 if no event was pruned. */
+/** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Pause before the next attempt if another process is numbering events, which takes milliseconds. */
+/** Pause before the next attempt to number events, if another process is numbering events, which takes milliseconds. */
 const BUSY_MS = 10;
 
 export class EventNumbers {
   private readonly query: AskDatabase;
-  /** A snapshot in which all events have numbers. */
+  /** A PostgreSQL snapshot in which all visible events have numbers. */
   private seen: string | undefined;
 
   constructor(query: AskDatabase) {
@@ -204,8 +208,8 @@ export class EventNumbers {
   }
 
   /**
-   * Selects `newest` and `unnumbered`, which describe the events that the statement sees.
-   * @param isConcerned condition on batches `b`
+   * Returns the SQL columns `newest` and `unnumbered`, which describe the events that the statement sees.
+   * @param isConcerned SQL condition on the event batches, called `b`
    */
   present(isConcerned = sql`true`): Sql {
     const { seen } = this;
@@ -219,8 +223,8 @@ export class EventNumbers {
 }
 
 /**
- * Reads that several readers share. A read serves only readers that asked before the read began, because a later reader
- * must see newer rows.
+ * Database reads that several readers share. A read serves only readers that asked before the read began, because a
+ * later reader must see newer rows.
  */
 export class SharedReads {
   private readonly waiting = new Map<string, Promise<unknown>>();
@@ -233,7 +237,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // readers of the earlier read receive its error
+    // only the readers of the earlier read receive the error of that read
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

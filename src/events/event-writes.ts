@@ -1,6 +1,6 @@
 /**
- * Writes events as the last statements of the transaction that changes their objects. Therefore the ids of events
- * follow the commit order of transactions that touch the same rows.
+ * Writes events with the last statements of the transaction that changes the files and requests. Therefore event ids
+ * follow the commit order of transactions that change the same rows.
  */
 import { prepared } from '../db/prepared.js';
 import { sql } from '../db/sql.js';

@@ -1,7 +1,7 @@
 /**
- * The event feed of a process. Reads the append-only event table once for all readers. NOTIFY only wakes the feed.
- * Writers wait for no lock, because the feed numbers events after their commit (event-table.ts). A reader that resumes
- * after a number misses no event.
+ * The event feed of a process. Reads new rows of the append-only event table once for all readers. NOTIFY only wakes
+ * the feed, and transmits no events. Writers of events wait for no lock, because the feed numbers events after their
+ * commit (event-table.ts). A reader that resumes after an event number misses no event.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -19,14 +19,14 @@ import {
   SharedReads,
 } from './event-table.js';
 
-/** Maximum number of events queued for a slow reader. If the queue is full, the reader reads the table again. */
+/** Maximum number of events queued for a slow reader. If the queue is full, the reader reads the event table again. */
 const MAX_QUEUE = Number(RANGE) / 2;
 /**
- * Maximum number of listeners that receive an event in one turn of the event loop. More listeners at once would
- * increase the cost of garbage collection.
+ * Maximum number of listeners that receive an event in one turn of the event loop. Calling more listeners in one turn
+ * would increase the cost of garbage collection.
  */
 const AT_ONCE = 100;
-/** Poll interval. Limits the delay after a lost notification. */
+/** Poll interval of the event table, which limits the delay of events after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -38,7 +38,8 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events outside the pool if all pool connections are in use, because these connections may wait for locks.
+   * Reads new events outside the connection pool if all pool connections are in use, because these connections may be
+   * waiting for locks.
    */
   private readonly news: EventTable;
   private readonly table: EventTable;
@@ -66,7 +67,7 @@ export class EventFeed {
     this.unlisten = await this.db.pulse.listen({
       onBegin: () => {
         for (const topic of TOPICS) this.emitter.emit(`notify:${topic}`);
-        this.notify(); // reads events that were written before LISTEN
+        this.notify(); // read events that were written before LISTEN
       },
       onNotification: (payload) => {
         this.emitter.emit(`notify:${payload}`);
@@ -90,7 +91,7 @@ export class EventFeed {
     return this.listeners.size;
   }
 
-  /** How long unread events have existed. */
+  /** Seconds since the feed was notified of events that it has not read yet; 0 if all events are read. */
   get lagSeconds(): number {
     return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
@@ -105,26 +106,26 @@ export class EventFeed {
   }
 
   /**
-   * Selects the events that a statement sees: `newest`, the number of the newest event, and `unnumbered`, the batches
-   * without numbers.
+   * SQL columns that describe the events that a statement sees: the number of the newest event (`newest`), and the
+   * batches without numbers (`unnumbered`).
    */
   get present(): Sql {
     return this.numbers.present();
   }
 
   /**
-   * Yields the events after an id that pass the filter, in order. Reads the table first, then new events. Ends when the
-   * feed closes or the signal aborts.
-   * @throws EventsGoneError if the reader is so slow that events were pruned before it read them
+   * Yields the events with numbers above `after` that pass the filter, in order. Yields the events in the event table,
+   * and after them each new event. Ends when the feed closes or `signal` aborts.
+   * @throws EventsGoneError if events were pruned before the reader read them
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // subscribe first, so that no event is missed between the table and the queue
+      // subscribe before reading the table, so that the queue contains each event that the table reads miss
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // check for each page, because the filter may reject all events of a long table
+          // check on each page, because the filter may reject all events of a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;
@@ -158,8 +159,8 @@ export class EventFeed {
   }
 
   /**
-   * Runs one statement at a time. If a statement fails outside the pool, where the time limit is short, retries it in
-   * the pool.
+   * Runs one SQL statement at a time. Retries a statement in the connection pool if it fails outside the pool, where
+   * the time limit is short.
    */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { db } = this;
@@ -169,7 +170,7 @@ export class EventFeed {
         .query<Row>(statement)
         .catch(() => db.pool.query<Row>(statement)),
     );
-    this.turn = answer.catch(() => {}); // the caller receives the error
+    this.turn = answer.catch(() => {}); // the caller below receives the error
     return (await answer).rows;
   }
 
@@ -195,11 +196,11 @@ export class EventFeed {
     }
   }
 
-  /** Skips new events while there are no readers, because a later reader begins with the table. */
+  /** Skips new events while there are no readers, because a later reader begins by reading the event table. */
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that subscribed meanwhile may have read the table before `newest`
+    if (this.readers > 0) return false; // a reader that subscribed meanwhile needs the new events
     this.last = newest;
     return true;
   }
@@ -207,8 +208,8 @@ export class EventFeed {
   private async readNew(): Promise<void> {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
-    this.isNotified = true; // there may be more events
-    // each reader reads a large batch itself, so that no reader waits for events of other readers
+    this.isNotified = true; // the table may contain more new events
+    // each reader reads a large batch from the table itself, so that no reader waits for events that only others want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
@@ -221,7 +222,9 @@ export class EventFeed {
     this.last = range.upTo;
   }
 
-  /** Passes an event to all listeners. A listener that is added meanwhile finds the event in the table. */
+  /**
+   * Passes an event to all listeners. A listener that is added during the delivery finds the event in the event table.
+   */
   private async deliver(event: AnyEvent): Promise<void> {
     let delivered = 0;
     for (const listener of this.listeners) {
@@ -235,7 +238,7 @@ export class EventFeed {
     const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
     };
-    /** Number up to which the queue contains all events. */
+    /** Event number up to which the queue contains all events that the reader wants. */
     const gap = { begin: 0n };
     const onGap = () => {
       if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
@@ -256,9 +259,12 @@ export class EventFeed {
   }
 }
 
-/** A bounded queue for one reader. */
+/** A queue of limited length for one reader. */
 class Queue<Item> {
-  /** Whether an item was dropped because the queue was full. The dropped item and all later items are missing. */
+  /**
+   * Whether an item was dropped because the queue was full. The queue contains no items that were added after the first
+   * dropped item.
+   */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];
   private readonly limit: number;
@@ -286,7 +292,7 @@ class Queue<Item> {
     this.wake();
   }
 
-  /** Waits for the next item. @returns false if no more items will come */
+  /** Waits until the queue contains an item. @returns false if the queue is empty and no more items will be added */
   async wait(): Promise<boolean> {
     while (this.waiting.length === 0) {
       if (this.isStopped || this.hasOverflowed) return false;

@@ -1,4 +1,7 @@
-/** Tapegate's planner as a strategy of the simulator. Works like src/engine/drive/drive.ts and plan.ts. */
+/**
+ * Tapegate's planner as a recall strategy of the simulator. Chooses volumes like src/engine/drive/drive.ts, and files
+ * like src/engine/drive/read-plan.ts.
+ */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
@@ -19,11 +22,11 @@ import type { Arrival } from './workload.js';
 export interface PlannedOptions {
   /** Whether users get fair shares. If false, the planner treats all users as one user. */
   isFair?: boolean;
-  /** Priority by user. Default: 0. */
+  /** Priority by user name. Default: 0. */
   priorities?: ReadonlyMap<string, number>;
 }
 
-/** Files that a drive reads from its volume, in order, and the users who requested these files. */
+/** The files that a drive reads from its volume, in read order, and the users who requested these files. */
 interface ReadPlan {
   order: Arrival[];
   sweep: Sweep;
@@ -39,7 +42,7 @@ export class PlannedStrategy implements Strategy {
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
-  /** Time of `shares`, in seconds. */
+  /** Time for which `shares` was last computed, in seconds of the virtual clock. */
   private sharesAt = 0;
 
   constructor(medium: Medium, { isFair = true, priorities = new Map() }: PlannedOptions = {}) {
@@ -65,7 +68,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // it is too early to leave
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // it is too early to leave the volume
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -75,8 +78,8 @@ export class PlannedStrategy implements Strategy {
   }
 
   /**
-   * Returns when to ask for work again. A small queue waits for more files, and there may be no arrival that ends the
-   * wait.
+   * Returns the time at which drives must ask for work again. A small queue waits for more files, but perhaps no file
+   * arrives to end the wait.
    */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
@@ -93,19 +96,22 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Returns the state of the schedule. The times of successive calls must not decrease. */
+  /** Returns the state of the schedule at the time `now`, which must not decrease between calls. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the work to serve now, on volumes that are not mounted in any drive. */
+  /** Returns the queues of volumes that a drive may serve now, without volumes that are mounted in any drive. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
-  /** Returns the next file of a volume. Renews the plan if the plan is empty, or if another user is due. */
+  /**
+   * Returns the next file of a volume. Renews the drive's plan if the plan is empty, new files have arrived, or other
+   * users are due.
+   */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;

@@ -6,16 +6,22 @@ import type { Arrival } from './workload.js';
 export interface Drive {
   index: number;
   volume: string | undefined;
-  /** Position on the volume, in bytes. */
+  /** Position of the drive on the volume, in bytes. */
   head: number;
   mountedAt: number;
 }
 
 export interface Strategy {
   arrive(file: Arrival): void;
-  /** Removes and returns the next file for a drive. `mounted` contains the volumes of the other drives. */
+  /**
+   * Removes the next file that the drive reads from the waiting files, and returns it. `mounted` contains the volumes
+   * in other drives.
+   */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
-  /** Returns when to call `next` again if no event occurs before, in seconds. */
+  /**
+   * Returns the time, in seconds, at which `next` must be called again, even if no file arrives and no drive becomes
+   * free.
+   */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;
 }
@@ -23,14 +29,14 @@ export interface Strategy {
 export interface Outcome {
   driveHours: number;
   mounts: number;
-  /** Hours from the first arrival until the last file is read. */
+  /** Hours from the start of the simulation until the last file is read. */
   spanHours: number;
   waits: Wait[];
 }
 
 export interface Wait {
   user: string;
-  /** Time of the request. */
+  /** Time of the request, in seconds. */
   at: number;
   /** Seconds from the request until the file was read. */
   seconds: number;
@@ -40,13 +46,13 @@ export interface Wait {
 interface SimulateOptions {
   drives: number;
   medium: Medium;
-  /** Called after files arrive, before any drive continues. */
+  /** Called after files arrive, and before any drive reads its next file. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
 }
 
 export interface BusyDrive {
   drive: Drive;
-  /** Time at which the drive becomes free, in seconds. */
+  /** Time, in seconds, at which the drive has read its current file. */
   freeAt: number;
 }
 
@@ -88,7 +94,7 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
     if (next === Number.POSITIVE_INFINITY) break;
     now = next;
   }
-  // unmount the remaining volumes
+  // add the unmount time of the volumes that are still mounted
   for (const { drive } of drives) if (drive.volume !== undefined) busySeconds += medium.unmountSeconds;
   outcome.driveHours = busySeconds / 3600;
   return outcome;
@@ -110,9 +116,9 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound of the drive hours, for files that are all requested at the start. Assumes one mount per
- * volume, streaming, and the lower bound of the locate time from `orderReads`; undefined if a volume has too many files
- * for this bound.
+ * Returns a lower bound of the drive hours to read files that are all requested at the start. Assumes one mount per
+ * volume, streaming, and the lower bound of the locate time that `orderReads` computes. Returns undefined if a volume
+ * has too many files for `orderReads` to compute the bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;
@@ -127,7 +133,7 @@ export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): n
   return seconds / 3600;
 }
 
-/** Returns median, 95th percentile and maximum, in seconds. */
+/** Returns the median, 95th percentile and maximum of waiting times, in seconds. */
 export function summariseWaits(waits: readonly { seconds: number }[]): { median: number; p95: number; worst: number } {
   const sorted = waits.map((wait) => wait.seconds).sort((a, b) => a - b);
   const at = (part: number) => sorted[Math.min(Math.floor(part * sorted.length), sorted.length - 1)] ?? 0;

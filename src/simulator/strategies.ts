@@ -1,9 +1,14 @@
-/** Recall strategies of archives, for the simulator. Tapegate's own strategy is in planned.ts. */
+/**
+ * Recall strategies that tape archives use, for comparison in the simulator. Tapegate's own strategy is in planned.ts.
+ */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import type { Strategy } from './simulate.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/** Reads files in order of request. Changes the volume whenever the next file is on another volume. */
+/**
+ * Reads files in the order in which they were requested. Mounts another volume whenever the next file is on another
+ * volume.
+ */
 export function createArrivalOrder(): Strategy {
   const queue: Arrival[] = [];
   return {
@@ -15,12 +20,12 @@ export function createArrivalOrder(): Strategy {
   };
 }
 
-/** Concurrent requests per user in the original system (its MAX_SLOTS_PER_USER). */
+/** Number of requests that the original system reads concurrently for one user (its MAX_SLOTS_PER_USER). */
 const SLOTS_PER_USER = 2;
 
 /**
- * The strategy of the original system. Each slot takes a random request, at most two requests per user, and reads the
- * request's files in the order of its list.
+ * The recall strategy of the original system. Each drive takes a random request, but at most two drives serve the same
+ * user. The drive reads the files of the request in the order in which the request lists them.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
@@ -80,8 +85,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together. Takes the volume with the oldest file first. New files for the mounted
- * volume are read before it is unmounted.
+ * Reads all waiting files of a volume together, beginning with the volume whose file has waited longest. New files on
+ * the mounted volume are read before the volume is unmounted.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

@@ -1,11 +1,11 @@
-/** The files that wait on one volume of the simulator, with totals for each user. */
+/** The requested files that are not yet read from one volume of the simulator, with totals for each user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 
 interface UserFiles {
   files: Set<Arrival>;
   bytes: number;
-  /** Number of files by time of arrival. */
+  /** Number of waiting files, by the time at which the files were requested. */
   times: Map<number, number>;
 }
 

@@ -1,12 +1,12 @@
-/** Workloads of the simulator, generated or read from a trace. */
+/** Creates workloads for the simulator, or reads workloads from a trace of requests. */
 import type { Medium } from '../planner/media.js';
 
 export interface Arrival {
-  /** Seconds from the start of the trace. */
+  /** Time of the request, in seconds from the start of the trace. */
   at: number;
   user: string;
   volume: string;
-  /** Position on the volume, in bytes. */
+  /** Position of the file on the volume, in bytes. */
   start: number;
   size: number;
 }
@@ -20,7 +20,10 @@ interface BatchOptions {
   seed: number;
 }
 
-/** Creates files of equal size, uniformly spread over volumes, all requested at the same time. */
+/**
+ * Creates requests for files of equal size, which are spread uniformly over volumes, and all requested at the same
+ * time.
+ */
 export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   const random = createRandom(options.seed);
   return Array.from({ length: options.files }, () => ({
@@ -45,7 +48,7 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/** Parses a trace in CSV format: seconds, names and bytes. @throws Error with the line number */
+/** Parses a trace in CSV format, with the columns of `COLUMNS`. @throws Error with the number of the incorrect line */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)

@@ -34,8 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume from which no file could be read. The pause doubles with each visit that
- * reads no file.
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles with each visit on which
+ * no recall can start.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -66,7 +66,7 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Time, by `performance.now()`, after which a drive may again visit a volume from which no file could be read. */
+  /** Time, by `performance.now()`, after which a drive may again visit a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;
@@ -90,12 +90,18 @@ export class VolumeFailures {
     return [...this.pauses.keys()].filter((volume) => this.isPaused(volume, now));
   }
 
-  /** Returns whether a drive must wait before it visits the volume again, because the last visit read no file. */
+  /**
+   * Returns whether a drive must wait before it visits the volume again, because no recall could start on the last
+   * visit.
+   */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** Records a visit to a volume. A visit that read no file starts a pause, whatever prevented the reads. */
+  /**
+   * Records a visit to a volume. If no recall could start, for whatever reason, the volume is not visited during a
+   * pause.
+   */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
@@ -271,7 +277,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 /**
  * Records a volume as mounted in the database, and calls `use`. After an unexpected error, opens the volume's circuit
  * breaker: drives visit other volumes until the pause ends.
- * @param use returns whether any file was read; if so, the count of unexpected errors is reset
+ * @param use returns whether the visit was useful; if so, the volume's count of unexpected errors is reset
  * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(

@@ -22,8 +22,8 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Errors caused by the tape, not by the restore disk. After a tape error, the next try reads the file's second tape
- * copy, if any.
+ * Errors caused by the tape, not by the restore disk. After a tape error that is not retried, the file's second tape
+ * copy, if any, is read.
  */
 const tapeErrors = new WeakSet<object>();
 

@@ -98,7 +98,7 @@ class BatchRun {
   private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   private readonly remains: Remains;
-  /** Unfinished writes of copies: a promise settles when its copy is in place, or has failed. Never rejects. */
+  /** One promise for each copy, which never rejects, and settles when the copy is in place or has failed. */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];

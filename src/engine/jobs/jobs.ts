@@ -26,7 +26,7 @@ export interface Job {
 
 /** Minimum pause between two runs of a job, which limits the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
-/** Maximum time for which a signal must wait, because a user may be waiting for the job's result. */
+/** Maximum pause before a signal can start the next run, because a user may be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay between the first runs of two jobs. */

@@ -1,6 +1,7 @@
 /**
- * Sends emails from the outbox. An engine claims each email, so that two engines do not send the same email. After a
- * crash or a stall, an email may be sent again with the same Message-ID, which lets mail systems detect the duplicate.
+ * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
+ * do not send the same email. After a crash or a stall, an email may be sent again with the same Message-ID, which lets
+ * mail systems detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -20,15 +21,18 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pauses after consecutive failures. The last pause repeats. */
+/** Pauses after the first, second and further consecutive failures to send an email. The last pause is repeated. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Time after which an email is dropped if the mail server still defers the email. RFC 5321, section 4.5.4.1, requires
- * at least four or five days. Time during which the server is unreachable does not count.
+ * Time after which an email is dropped if the mail server still defers it. RFC 5321, section 4.5.4.1, requires at least
+ * four or five days. The time begins with the first deferral, and not when the mail server is only unreachable.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/** Minimum number of deferrals before an email is dropped. In a long queue, days may pass between two tries. */
+/**
+ * Minimum number of deferrals before an email is dropped, because days may pass between two tries if many emails are
+ * queued.
+ */
 const DEFERRALS = 10;
 
 export interface MailSignals {
@@ -38,9 +42,9 @@ export interface MailSignals {
 
 /**
  * Sends all due emails in order.
- * @param transport connection to the mail server. If undefined, emails are logged, unless another engine with a mail
- *   server was seen in the last 7 days
- * @returns the number of processed emails
+ * @param transport connection to the mail server. Without a connection, emails are only logged, unless another engine
+ *   had a mail server in the last 7 days
+ * @returns the number of emails that were sent, logged or tried
  */
 export async function sendMail(
   ctx: Context,
@@ -58,7 +62,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    await confirmOwned(ctx); // check before the claim, because a claim delays the email
+    await confirmOwned(ctx); // check before the claim, because a claimed email is delayed
     if (!(await claimMail(ctx, claim))) break;
     processed++;
   }
@@ -109,7 +113,7 @@ async function send(
   }
 }
 
-/** Returns whether to drop an email that the server has deferred again. */
+/** Returns whether to drop an email that the mail server has just deferred. */
 function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
@@ -122,20 +126,24 @@ function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Returns the error text without the password, which a server may repeat in its response. */
+/** Returns the error text without the SMTP password, which a mail server may repeat in its response. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
   return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
-/** Returns whether the server rejected this recipient or email permanently. Other rejections concern the whole site. */
+/**
+ * Returns whether the mail server rejected this email or its recipient permanently. Any other rejection concerns all
+ * emails of the site.
+ */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }
 
 /**
- * Returns whether the server deferred this recipient or email, for example because of a full mailbox or greylisting.
+ * Returns whether the mail server deferred this email or its recipient, for example because of a full mailbox or
+ * greylisting.
  */
 function isDeferred(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;

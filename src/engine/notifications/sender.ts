@@ -26,8 +26,8 @@ import {
 import { confirmOwned } from '../../restore-area/ownership.js';
 
 /**
- * Maximum concurrent messages in total, and for one quota. The second limit prevents a user with slow webhooks from
- * blocking others.
+ * Maximum number of messages sent concurrently, in total and for one quota. The limit for one quota prevents a user's
+ * slow webhooks from blocking other users.
  */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
@@ -53,7 +53,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages. Does not wait for the results. */
+  /** Starts to send due messages, and does not wait until the messages are sent. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -76,7 +76,7 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    await confirmOwned(this.ctx); // check before the claim, because a claim delays the message
+    await confirmOwned(this.ctx); // check before the claim, because a claimed message is delayed
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);
@@ -113,21 +113,21 @@ interface OutgoingMessage {
   url: string;
   messageId: string;
   body: string;
-  /** Signing secrets: `whsec_` followed by base64. */
+  /** Signing secrets of the webhook, each in the form `whsec_` followed by base64. */
   secrets: readonly string[];
 }
 
 interface PostOptions {
   targets: WebhookTargets;
   signal: AbortSignal;
-  /** Time of this attempt, in seconds since 1970. */
+  /** Time at which the message is sent, in seconds since 1970. */
   now: number;
   userAgent: string;
   /** Replaces the site's DNS resolver in tests. */
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the signature header: `v1` and a signature for each secret. */
+/** Returns the value of the signature header: `v1` and a signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
@@ -194,7 +194,7 @@ function call(message: OutgoingMessage, { targets, signal, now, userAgent, resol
 const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
-/** Resolves a host name once, and connects only to allowed addresses of the result. This prevents DNS rebinding. */
+/** Resolves a host name once, and connects only to allowed addresses of that host, to prevent DNS rebinding. */
 function guardLookup(
   host: string,
   targets: WebhookTargets,
@@ -214,12 +214,12 @@ function guardLookup(
   };
 }
 
-/** Returns whether the name does not exist, or has no address. */
+/** Returns whether the host name does not exist, or has no address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
 /**
- * The message is the same for unknown names and private addresses, so that users cannot find out which internal names
- * exist.
+ * The error message is the same for unknown host names and private addresses, so that users cannot find out which
+ * internal host names exist.
  */
 class ClosedTargetError extends Error {
   constructor(name: string) {

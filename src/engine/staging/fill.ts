@@ -1,7 +1,8 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
- * volume by volume, until the library's depth or the free restore area is used up. Files that are already requested
- * count as delivered, so that a user with a long queue cannot take up the whole depth.
+ * volume by volume, until the library's depth or the free space of the restore area is used up. Files that are already
+ * requested from the library count as delivered to their users. Otherwise a user with a long queue could take up the
+ * whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -24,24 +25,30 @@ import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
 import type { OpenStagingLibrary } from './open-library.js';
 
-/** Uses the shortest possible slices, because a stage request, unlike a drive's plan, cannot be changed later. */
+/**
+ * Chooses users for the shortest possible time, because a stage request, unlike a drive's plan, cannot be changed
+ * later.
+ */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Maximum size of a slice: depth divided by this number. */
+/** A slice contains the files that are chosen together, at most the depth divided by this number. */
 const SLICE_FRACTION = 10;
 
-/** Maximum number of slices in one run. The next run follows soon. */
+/** Maximum number of slices in one run. The next run, which follows soon, chooses further files. */
 const MAX_SLICES = 50;
 
 /**
- * Fill level of the depth above which no files are requested. Waiting collects single files into larger stage requests.
+ * Used fraction of the depth above which no files are requested, so that single files are collected into larger stage
+ * requests.
  */
 const FULL_FRACTION = 0.9;
 
-/** Maximum number of copies to verify per run. Verification needs no space in the restore area. */
+/**
+ * Maximum number of tape copies that a run requests for verification. Verification needs no space in the restore area.
+ */
 const READ_BACKS = 100;
 
-/** Marks files to be requested. @returns the number of marked files */
+/** Marks files as to be requested from the library. @returns the number of marked files */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,
@@ -94,7 +101,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files without room have left the queue; users with more files get another slice
+      // files that find no space have left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

@@ -1,4 +1,7 @@
-/** A staging library that an engine uses. Its usage counts are written after each piece of work. */
+/**
+ * A staging library that an engine uses. The numbers of its requests and bytes are written to the database after each
+ * piece of work.
+ */
 
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
@@ -12,8 +15,8 @@ export interface OpenStagingLibrary {
   name: string;
   library: StagingLibrary;
   /**
-   * Maximum number of files, and of bytes, that are requested but not read. If `bytes` is null, only the restore area
-   * limits the bytes.
+   * Maximum number of files, and of bytes, that are requested from the library but not yet read. If `bytes` is null,
+   * only the space of the restore area limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
 }
@@ -26,8 +29,8 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 }
 
 /**
- * Writes the usage counts to the database. Called after each piece of work. Never rejects: counts that could not be
- * written are written by the next call.
+ * Adds the library's request and byte counts to the database. Called after each piece of work. Never rejects: if the
+ * write fails, the next call writes the counts.
  */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;

@@ -1,7 +1,7 @@
 /**
- * The work of a staging library's drive. The drive mounts no volumes. The drive reads ready files into the restore area
- * in batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
- * recovers (drive/stale-files.ts).
+ * The work of a staging library's drive, which mounts no volumes. The drive reads ready files into the restore area in
+ * batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
+ * requeues unfinished recalls (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -31,8 +31,8 @@ import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 
 /**
- * Reads ready files, also while the library drains. Returns if the library refuses, because other hosts may have access
- * to the library.
+ * Reads ready files, also while the library is draining. Releases the drive if the library refuses to work, because
+ * another host may have access to the library.
  */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {
   return async (ctx, lease, options) => {
@@ -51,7 +51,7 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 }
 
 /**
- * Reads ready files until no file can start, the library is unreadable, or the drive must stop.
+ * Reads ready files until no recall can start, the library is unreadable, or the drive must stop.
  * @throws errors of the database. The engine that claims the drive next recovers recalls that are still RUNNING
  */
 async function readReadyFiles(
@@ -70,7 +70,7 @@ async function readReadyFiles(
 }
 
 /**
- * Minimum age of a plan before it is renewed. Meanwhile more files become ready, and other drives read planned files.
+ * Time after which a plan is renewed, because more files have become ready, and other drives have read planned files.
  */
 const RENEW_MS = 2000;
 
@@ -79,7 +79,7 @@ const PLANNED_FILES = 1000;
 interface VisitOptions {
   lease: HeldLease;
   options: DriveOptions;
-  /** Whether the last visit found no readable file. */
+  /** Whether the last reads from the library failed. */
   isDoubtful: boolean;
 }
 
@@ -90,14 +90,14 @@ class ReadingVisit {
   private readonly reader: BatchReader;
   private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** Whether the library refused a read, and is suspended until its next trial. */
+  /** Whether the library refused to work, and is therefore suspended until its next trial. */
   isRefused = false;
 
   constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // random order finds readable files sooner among many unreadable files
+    // a random order finds a readable file sooner if many files are unreadable
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -112,7 +112,7 @@ class ReadingVisit {
     );
   }
 
-  /** @returns whether a copy was read for verification */
+  /** Verifies one tape copy. @returns whether a tape copy was read */
   async readBack(): Promise<boolean> {
     try {
       const options = { unread: this.undelivered, signal: this.lease.signal };
@@ -145,7 +145,10 @@ class ReadingVisit {
     await writeUsage(this.ctx, this.staging);
   }
 
-  /** Records outcomes. Releases files with MEDIA errors, so that the library stages them again before the next read. */
+  /**
+   * Records the outcomes of recalls. Releases files with MEDIA errors, so that the library stages these files again
+   * before their next read.
+   */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = damaged.map(({ fileId }) => fileId);
@@ -153,7 +156,10 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /** Pauses or suspends an unreadable library. The failure counts against neither volumes nor files. */
+  /**
+   * Pauses or suspends an unreadable library. The failure is recorded only for the library, not for its volumes and
+   * files.
+   */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);
@@ -169,9 +175,9 @@ class ReadingVisit {
 }
 
 /**
- * Reads one copy for verification.
- * @returns whether there was a copy to read
- * @throws LibraryError if the library is unreadable, which says nothing about the copy
+ * Verifies one tape copy.
+ * @returns whether there was a tape copy to verify
+ * @throws LibraryError if the library is unreadable, so that the tape copy is not verified
  */
 async function readBackNext(
   ctx: Context,
@@ -204,7 +210,10 @@ async function readBackNext(
   return true;
 }
 
-/** Logs a copy that is ready but temporarily unreadable. @returns a failure that does not count as a try */
+/**
+ * Logs that a ready tape copy is temporarily unreadable.
+ * @returns a verification failure that does not count as a try
+ */
 function postpone(ctx: Context, { path }: ReadyCopy, { message, seconds }: PostponedError): VerificationFailure {
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `read-back postponed: ${error}`);

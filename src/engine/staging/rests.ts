@@ -1,15 +1,19 @@
-/** Pauses of staging libraries after failures, and poll intervals. Pure functions. */
+/**
+ * Computes the pauses after failures of staging libraries, and the poll intervals of stage requests. Contains only pure
+ * functions.
+ */
 import { RetryLaterError } from '../../tape/staging.js';
 
-/** Pause after a failure. The pause doubles with each consecutive failure. */
+/** Pause after a failure of a library. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/** Pause before a file that did not fail is requested again. */
+/** Pause before a file is requested again although it did not fail. The pause doubles with each repeated request. */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**
- * Returns the seconds to pause after a failure. @param before number of earlier consecutive failures @param random
- * value from 0 to 1
+ * Returns the seconds for which a library is paused after a failure.
+ * @param before number of consecutive failures before this failure
+ * @param random value from 0 to 1
  */
 export function restSeconds(error: unknown, before: number, random: number): number {
   if (error instanceof RetryLaterError) return error.retryAfterSeconds + random;
@@ -17,17 +21,17 @@ export function restSeconds(error: unknown, before: number, random: number): num
 }
 
 /**
- * Returns the seconds until a file is requested again. @param before number of earlier repeats; the first repeat is
- * immediate
+ * Returns the seconds until a file is requested again.
+ * @param before number of earlier repeated requests; if 0, the file is requested again at once
  */
 export function againSeconds(before: number): number {
   return before === 0 ? 0 : doubled(AGAIN_SECONDS, before - 1);
 }
 
 /**
- * Returns the seconds until the next poll of a stage request: a quarter of the request's age, within limits. Fast
- * requests are noticed soon, and slow requests are polled rarely.
- * @param random value from 0 to 1 that spreads requests made together
+ * Returns the seconds until the next poll of a stage request: a quarter of the request's age, but from `least` to
+ * `most`. Therefore fast requests are noticed soon, and slow requests are polled rarely.
+ * @param random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(
   { least, most }: { least: number; most: number },

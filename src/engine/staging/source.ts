@@ -1,9 +1,9 @@
 /**
  * Presents the ready files of a staging library as a mounted volume for drive/recall.ts. An interrupted read is resumed
- * only if a validator or the checksum would reveal that the file was replaced meanwhile.
+ * only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes undelivered files from an unreadable library. A storage element that lost one pool fails only for the
- * files of that pool. Files in other pools must not wait.
+ * Distinguishes undelivered files from an unreadable library. If a storage element loses one pool, only the files of
+ * that pool are undelivered, and files in other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -24,16 +24,13 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/**
- * Maximum number of consecutive interruptions of a read, each after fewer than `MIN_BYTES`, before the read is
- * abandoned.
- */
+/** A read is abandoned after this number of consecutive interruptions, each after fewer than `MIN_BYTES`. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * Maximum number of times that a file which was not ready when read is staged again without counting a try. Later
- * repeats count as tries.
+ * A file may be ready according to the library, but not ready when read. The file is staged again this many times;
+ * later repeats count as tries.
  */
 const MAX_RETURNS = 5;
 
@@ -43,7 +40,7 @@ export class StagedSource implements MountedVolume {
   private readonly rows: ReadonlyMap<string, StagingRow>;
   private readonly undelivered: UndeliveredFiles;
 
-  /** @param rows staging rows of the files to read */
+  /** @param rows database rows of the staged files to read */
   constructor(ctx: Context, staging: OpenStagingLibrary, rows: readonly StagingRow[], undelivered: UndeliveredFiles) {
     this.ctx = ctx;
     this.staging = staging;
@@ -56,7 +53,7 @@ export class StagedSource implements MountedVolume {
    * @throws PostponedError if the library may still deliver other files
    * @throws LibraryError if the library is unreadable
    * @throws NotReadyError if the library reported the file as ready, but the file is not ready
-   * @throws TapeError if the library did so `MAX_RETURNS` times
+   * @throws TapeError if the library wrongly reported the file as ready more than `MAX_RETURNS` times
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
@@ -106,10 +103,10 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // record this before the recall waits again, so that the file does not count as ready
+        // record before the recall is postponed that the file is not ready, so that the file is staged again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
-        // after the last byte, an error means that the bytes are wrong
+        // an error after the file's last byte means that the bytes are wrong
         if (!isBreak(error) || !canResume() || from >= size || breaks >= MAX_BREAKS) throw error;
       }
     }
@@ -118,8 +115,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time for each chunk, and for each 64 kB. The time that the consumer takes does not count. After a
-   * timeout, aborts the read to free its connection or process.
+   * Limits the time to read each chunk, and to read each 64 kB. The time to process a chunk does not count. After a
+   * timeout, aborts the read, so that its connection or process ends.
    */
   private async *follow(
     file: StagedFile,
@@ -151,7 +148,7 @@ export class StagedSource implements MountedVolume {
     } finally {
       const end = iterator.return?.();
       if (either.aborted)
-        end?.catch(() => {}); // the call may hang
+        end?.catch(() => {}); // do not wait for a call that may hang
       else await end;
     }
   }
@@ -162,10 +159,10 @@ function isBreak(error: unknown): boolean {
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
 }
 
-/** Number of different undelivered files in a row after which the library is considered unreadable. */
+/** Number of consecutive undelivered files after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** The undelivered files of one visit. */
+/** The files that a library did not deliver during one visit of a drive. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -176,18 +173,21 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called after a file was delivered, or after the library refused a single file. */
+  /** Called after the library delivered a file, or refused only a single file. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
-  /** The error that ends the visit; undefined if the visit may continue. */
+  /** The error that ends the drive's visit; undefined if the visit may continue. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
-  /** The error of the whole visit, if any. If no file was delivered, the last error counts against the library. */
+  /**
+   * The error because of which the library is paused, if any. If the library delivered no file, the last error of a
+   * file is used.
+   */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;
   }

@@ -1,6 +1,6 @@
 /**
- * Requests files from staging libraries. One engine works for each library, under a lease. Each run depends only on the
- * database, and recovers the work of dead engines (README.md).
+ * Requests files from staging libraries. For each library, only the engine that holds the library's lease requests
+ * files. Each run reads its state from the database, and continues the work of dead engines (README.md).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure, messageOf, oneLine } from '../../core/errors.js';
@@ -33,25 +33,34 @@ import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Ends the loop and aborts the current call. */
+  /** Ends the stager and aborts its current call to the library. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Poll interval. Polling is needed because due polls, and recalls whose pause ended, send no signal. */
+  /**
+   * Maximum pause between two runs without a signal. No signal is sent when a poll is due, or when the pause of a
+   * recall ends.
+   */
   idleMs: number;
-  /** Pause of this engine after a library refused. Other engines may have access to the library meanwhile. */
+  /**
+   * Pause of this engine after a library refused to work, so that an engine with access to the library can claim it.
+   */
   unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
 /**
- * Pause between runs, proportional to the run time. The pause limits the load when each batch of files sends a signal.
+ * Pause between two runs, as a multiple of the run time. The pause limits the load if each batch of files sends a
+ * signal.
  */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** How long a file is tracked and shown if the library keeps the file without an end time. */
+/** If the library keeps a file staged without an end time, the database records the file for this time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
-/** Claims the library and runs its stager, repeatedly, until `stop`. Logs errors and retries. */
+/**
+ * Claims the library and runs its stager, repeatedly, until `stop` aborts. Logs errors, and claims the library again
+ * after a pause.
+ */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
@@ -65,13 +74,14 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${staging.name}`);
     }
-    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // an abort of `stop` ends the pause
   }
 }
 
 /**
- * Runs the stager. Releases the lease at the end, so that another engine need not wait until the lease expires.
- * @returns whether the library refused
+ * Runs the stager. At the end, releases the library's lease, so that another engine need not wait until the lease
+ * expires.
+ * @returns whether the library refused to work
  */
 async function runUnder(
   ctx: Context,
@@ -96,7 +106,7 @@ class Stager {
   private readonly renewal: Renewal;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
-  /** Number of successful calls in this run. */
+  /** Number of successful calls to the library in this run. */
   private succeeded = 0;
   private isRefused = false;
 
@@ -113,7 +123,10 @@ class Stager {
     this.signal = AbortSignal.any([options.stop, renewal.lost]);
   }
 
-  /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether the library refused */
+  /**
+   * Runs the stager until the lease is lost, the engine stops, or the library refuses to work.
+   * @returns whether the library refused to work
+   */
   async run(): Promise<boolean> {
     const { signals, idleMs } = this.options;
     while (!this.signal.aborted) {
@@ -152,7 +165,8 @@ class Stager {
   }
 
   /**
-   * Runs the steps in order. After a failed step, continues with the next step, unless the library said when to retry.
+   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library said when to
+   * retry.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;
@@ -160,7 +174,7 @@ class Stager {
     const steps = [
       () => releaseDue(ctx, staging, make),
       async () => {
-        if (mode !== null) return; // draining: nothing new is requested, but requested files still arrive
+        if (mode !== null) return; // while the library is draining, only already requested files are polled
         await fillDepth(ctx, this.lease, { place: staging, measure: this.options.measure });
         await stageIntended(ctx, staging, make);
       },
@@ -170,7 +184,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // only errors of the library count against the library
+        // other errors, for example of the database, are no failures of the library
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -195,7 +209,8 @@ class Stager {
   }
 
   /**
-   * Pauses the library. If other calls succeeded, the failure may concern a single file, so the pause does not grow.
+   * Pauses the library. If other calls of the run succeeded, the pause is not longer than after a first failure,
+   * because the failure may concern only one file.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);

@@ -1,6 +1,6 @@
 /**
- * Calls to a staging library. Each call is recorded before and after, because the process may be killed at any line
- * (README.md).
+ * Makes calls to a staging library. Each call is recorded in the database before and after the call, because the
+ * process may be killed at any point (README.md).
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, quote, TapeError } from '../../core/errors.js';
@@ -30,18 +30,18 @@ import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.
 import type { OpenStagingLibrary } from './open-library.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
-/** Makes a call with a time limit, while this engine holds the lease. */
+/** Makes a call to the library, with a time limit. Fails if this engine no longer holds the library's lease. */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Maximum number of stage requests that a run polls or releases, in total and concurrently. */
+/** Maximum number of stage requests that one run polls or releases: in total, and at the same time. */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Pause after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * Time for which files wait to be released together with other files of their stage request: a fraction of the
- * request's age.
+ * Time for which files wait to be released together with other files of their stage request: the request's age divided
+ * by `part`, within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
@@ -67,7 +67,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // the next poll reads the states of other files
+    // the states of all other files are read by the next poll
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),
@@ -77,10 +77,13 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** Maximum length of a stage request's id. An id may combine the ids of several stage requests. */
+/** Maximum length of a stage request's id. A library may combine the ids of several requests into one id. */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
-/** Rejects ids that the database cannot store. Otherwise each run would fail and request the files again. */
+/**
+ * Rejects ids of stage requests that the database cannot store. Otherwise each run would fail after the request, and
+ * request the files again.
+ */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
   if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MAX_ID_CHARACTERS)) return answer;
@@ -151,12 +154,15 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** Returns whether the failure may concern only this stage request. */
+/** Returns whether the failed call may concern only its own stage request, and not the whole library. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
 
-/** Processes a few stage requests concurrently. Continues after errors, unless all concurrent requests failed. */
+/**
+ * Calls `work` for each stage request, a few at a time. Continues after errors, unless all calls made at the same time
+ * failed.
+ */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
   for (let n = 0; n < all.length; n += LIMITS.atOnce) {
@@ -174,24 +180,29 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Converts a date to the internal format. Returns null for a time that the database cannot store. */
+/** Converts a date to the time format of the database. Returns null for a time that the database cannot store. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
 /**
- * Returns the time until which a file is readable. Ignores a time in the past, because the file would be requested
- * forever.
+ * Returns the time until which a file is readable. Returns null for a time in the past, because the file would be
+ * requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
   return until !== null && isBefore(now, until) ? until : null;
 }
 
-/** A file fails if the library has forgotten its stage request this many times over this many seconds. */
+/**
+ * A file fails permanently if the library forgot its stage requests this many times, for longer than this many seconds.
+ */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
-/** Records reported states. @param rows polled files. A file without a reported state is polled again at `pollAt` */
+/**
+ * Records the states of files that the library reported.
+ * @param rows the polled files, of which each file without a reported state is polled again at `pollAt`
+ */
 async function writeStates(
   ctx: Context,
   staging: OpenStagingLibrary,
