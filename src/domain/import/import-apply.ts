@@ -33,14 +33,14 @@ const MAX_BYTES = 2n ** 63n - 1n;
 interface ApplyOptions {
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Whether the caller offers an option to skip names that cannot be restored. */
+  /** Whether the caller has an option that skips names that cannot be restored. */
   canSkip?: boolean | undefined;
 }
 
 /**
- * Applies the rows of the table `incoming`. First adds new files, which no other transaction can see yet. Then locks,
- * in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A request is
- * affected if new files join the request, or if the request contains changed files.
+ * Applies the rows of the temporary table `incoming`. First adds new files, which no other transaction can see yet.
+ * Then locks, in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A
+ * request is affected if new files join the request, or if the request contains changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -59,7 +59,8 @@ export async function applyIncoming(
   await refuseRetired(tx);
   if (added > 0) await refuseDirectories(tx, canSkip);
   await refuseTapeNames(tx);
-  if (await followRelisted(tx)) await resetMatched(tx); // `matchEarly` compared the patterns with the earlier content of `fresh`
+  // match the patterns again, because `matchEarly` used the earlier content of `fresh`
+  if (await followRelisted(tx)) await resetMatched(tx);
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
@@ -72,7 +73,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // checks the limits of requests, which depend on their numbers of files
+  await storeJoining(ctx, tx); // checks the limits of each request, which depend on the number of files in the request
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
@@ -110,13 +111,14 @@ async function addFresh(tx: Transaction): Promise<number> {
 }
 
 /**
- * The files of the table `fresh`, with the sizes of the import. Files to reinstate get the sizes of the import later.
+ * The files of the table `fresh`, with their sizes in the import. The catalogue still contains the old sizes of
+ * withdrawn files.
  */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Adds to the table `fresh` the known files that an earlier list has withdrawn. Removes from `fresh` all known files
- * that no list has withdrawn.
+ * Updates the table `fresh` after other imports. Adds the known files that an earlier list has withdrawn. Removes all
+ * known files that no list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -141,12 +143,12 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * The row `i` describes a copy that another system has restored. Tapegate does not have that copy, so the file is on
- * tape.
+ * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have that copy, so
+ * Tapegate records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. A row of an import never moves a file between two of these stages. */
+/** Stages between which only engines move files. An import never moves a file between two of these stages. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -154,8 +156,8 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * The row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum at a restore, any
- * checksum in the row counts as different.
+ * Condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum at
+ * a restore, any checksum in the row counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -168,8 +170,8 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 )})`;
 
 /**
- * Locks affected requests, their quotas and the changed files. Copies changed files to the temporary table `known`.
- * @returns the ids of the requests
+ * Locks the affected requests, their quotas and the changed files. Copies changed files to the temporary table `known`.
+ * @returns the ids of the affected requests
  */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
@@ -197,7 +199,8 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Stage changes by an import, in the order in which they are made. A change from UNVERIFIED to ONTAPE takes two moves.
+ * Stage changes that an import can make, in the order in which they are made. A change from UNVERIFIED to ONTAPE takes
+ * two moves.
  */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
@@ -231,12 +234,15 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
   return moved;
 }
 
-/** The row `i` describes the second copy that the file `f` already has, so the error of that copy stays. */
+/**
+ * Condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
+ * error of the second copy.
+ */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * The file `f` keeps its old name in a library: its copy stays on the same volume, or the library must release the
- * copy.
+ * Condition that the file `f` keeps its old name in a library. The first copy stays on the same volume, or a library
+ * needs the name for the second copy, or to release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -272,12 +278,13 @@ function rowValueOf(column: string): Sql {
 }
 
 /**
- * The file `f` keeps the checksum of its first restore: the position and size stay, and the row `i` has no checksum.
+ * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The position and the size
+ * stay, and the row `i` has no checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills the columns that a row omits with the values in the catalogue. */
+/** Fills the columns that a row omits with the file's values in the catalogue. */
 async function fillOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${keepsTakenChecksum} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${rowValueOf(name)} END`;
@@ -290,7 +297,9 @@ async function fillOmitted(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects illegal moves, and new sizes of files with reserved or used space in the restore area. */
+/**
+ * Rejects illegal stage changes. Also rejects new sizes of files that have reserved or used space in the restore area.
+ */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
@@ -310,12 +319,16 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   );
 }
 
-/** The first copy of the file `f` was its second copy before the import (row `k`), and its bytes may be the same. */
+/**
+ * Condition that the first copy of the file `f` was its second copy before the import (row `k`). Without a checksum,
+ * both copies may have the same bytes.
+ */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
  * Moves a file back to ONTAPE if its copy on disk belongs to an older version. An engine removes the copy, and requests
- * wait for the new version. A copy that was modified outside Tapegate stays, but no longer belongs to the file.
+ * wait for the new version. If the copy was modified outside Tapegate, the copy stays, but no longer belongs to the
+ * file.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -332,8 +345,9 @@ const isOmitted = (name: string) => sql`${name} = ANY (i.omitted)`;
 const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
- * Adapts rows to files whose copies were swapped because the first copy was unreadable (catalogue/versions.ts). A row
- * with the copies in the old order, or with only one copy, changes no position unless the row describes other bytes.
+ * Adapts the rows of files whose first and second copy were swapped because the first copy was unreadable
+ * (catalogue/versions.ts). If a row has the copies in the old order, or has only one copy, no position changes unless
+ * the row describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -347,7 +361,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows with only a second copy, which is the first copy now
+  // rows that contain only a second copy, which is the first copy in the catalogue now
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -355,13 +369,13 @@ async function alignCopies(tx: Transaction): Promise<void> {
           AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`omitted = array_remove(array_remove(i.omitted, 'copyPosition'), 'copyVolume')`;
-  // rows with only a first copy: a new position belongs to the unreadable copy, and the other copy stays
+  // rows that contain only a first copy: a new position belongs to the unreadable copy, and the other copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
         WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
-  // rows that describe other bytes on the volume of the second copy
+  // rows that describe other bytes on the volume of the second copy: remove the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
         WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${hasSameBytes}`,
@@ -390,19 +404,23 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** The file `f` (before the import: `k`) has a new second copy that drives have not tried yet. */
+/**
+ * Condition that the file `f` has a new second copy that drives have not tried yet. The row `k` is the file before the
+ * import.
+ */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates the live requests that contain files of the table `known`. Charges new sizes, updates waiting recalls, and
- * retries failed files that have another position or checksum now.
- * @returns the ids of the requests, which the caller must settle (`settleFollowed`)
+ * Updates the live requests that contain files of the table `known`. Charges new sizes and updates waiting recalls.
+ * Retries failed files that have another position or checksum now.
+ * @returns the ids of the updated requests; the caller must pass them to `settleFollowed`
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
-  // clear errors, which concern other bytes or positions; running recalls are updated at their end
+  // clear the errors of waiting recalls, because the errors concern other bytes or positions; running recalls are
+  // updated when they end
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
@@ -435,8 +453,8 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
 }
 
 /**
- * Rejects new sizes if the used bytes of a quota would exceed the range of the column. Growing files may exceed the
- * quota itself.
+ * Rejects new sizes if the used bytes of a quota would exceed the range of the database column. The used bytes may
+ * exceed the size of the quota.
  */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(

@@ -1,6 +1,6 @@
 /**
- * Checks that reject a whole import. The temporary table `incoming` contains the rows, and `old` the rows of known
- * files.
+ * Checks that reject a whole import. The temporary table `incoming` contains the rows of the import. The table `old`
+ * contains the ids and lines of known files.
  */
 import type pg from 'pg';
 import { quote } from '../../core/errors.js';
@@ -18,7 +18,7 @@ import { ImportError, MAX_FAULTS } from './import-lines.js';
 
 /**
  * Rejects the import if a statement returns any row.
- * @param statement query without a limit. Reads only as many rows as an ImportError lists
+ * @param statement a query without a limit; this function reads only as many rows as an ImportError lists
  * @throws ImportError
  */
 export async function refuseRows<Row extends object>(
@@ -43,7 +43,8 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
 export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
 
 /**
- * Rejects files that were renamed, withdrawn or moved since the caller read them. The caller has locked the catalogue.
+ * Rejects the import if files were renamed, withdrawn or moved since the caller read the files. The caller has locked
+ * the catalogue.
  */
 export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
   if (expected.length === 0) return;
@@ -61,7 +62,7 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
   );
 }
 
-/** Adds unknown volumes to the library that their row names, or to the first library. @throws ImportError */
+/** Adds unknown volumes to the library in their row, or to the first library. @throws ImportError */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   await refuseRows<{ line: bigint; library: string; names: string }>(
@@ -100,11 +101,11 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a row whose path is the name in a library of a file that was renamed only in the catalogue. The renamed file
- * would get a second path, or the bytes of the row. The caller has locked the catalogue.
+ * Rejects a row whose path is a library's name of a file that was renamed only in the catalogue. Otherwise the row
+ * would add a second path for the renamed file, or replace the file's bytes. The caller has locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
-  tx.send(plannedByKeys()); // PostgreSQL may expect many renamed files, but there are few
+  tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL may overestimate the number of renamed files
   const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
   tx.send(plannedFreely());
   if (!renamed) return;
@@ -122,7 +123,9 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/** Two paths that cannot both be restored: `outer` would be a file, and also a directory that contains `inner`. */
+/**
+ * Two paths that cannot both be restored, because `outer` would be a file, and also a directory that contains `inner`.
+ */
 interface Clash {
   outer: string;
   inner: string;
@@ -130,15 +133,15 @@ interface Clash {
 
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
-/** The path `inner` is below `outer`. `~>=~` compares bytes, and `0` is the byte after the slash. */
+/** Condition that the path `inner` is below `outer`. `~>=~` compares bytes, and `0` is the byte after the slash. */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects clashes of paths with the catalogue: paths below a known file, and paths above a known file. Returns at most
- * `limit` clashes of each kind. Looks up each directory once. The lateral queries have the order of an index, because
+ * Selects clashes between paths and the catalogue: paths below a known file, and paths above a known file. Returns at
+ * most `limit` clashes of each kind. Looks up each directory once. The lateral queries sort by an index, because
  * PostgreSQL would otherwise scan the table.
- * @param paths query that returns the column `path`
+ * @param paths a query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
   WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), directory (path) AS (
@@ -159,7 +162,7 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
 /**
  * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two imports sees the
  * files of the first import.
- * @param canSkip whether the caller has an option to skip such names
+ * @param canSkip whether the caller has an option that skips rows whose paths clash
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
@@ -182,13 +185,13 @@ export interface ClashingRow extends Reject {
   path: string;
 }
 
-/** Maximum number of rejected rows in a response. */
+/** Maximum number of skipped rows in a response. */
 export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
- * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below. If
- * another import adds a clash after this check, `refuseDirectories` rejects the import.
+ * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below the
+ * path. If another import adds a clash after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
@@ -214,8 +217,8 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
 }
 
 /**
- * Describes one clash of the paths with the catalogue; undefined if no path clashes. The caller has locked the
- * catalogue.
+ * Describes one clash between the paths and the catalogue; returns undefined if no path clashes. The caller has locked
+ * the catalogue.
  */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
@@ -227,8 +230,8 @@ function describeClash({ outer, inner }: Clash): string {
 }
 
 /**
- * Returns descriptions of the paths that could not be imported now because of a clash, by path. Another import may add
- * or remove clashes later.
+ * Returns a description of the clash for each path that an import would reject now because of a clash. Another import
+ * may add or remove clashes later.
  */
 export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)

@@ -9,20 +9,23 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
-  /** Number of directories with modes; absent if the import has no directories. */
+  /** Number of directories in the import, with their modes; absent if the import has no directories. */
   directories?: number;
   updated: number;
-  /** Number of new files without a stage, which are UNVERIFIED. */
+  /** Number of new files whose row has no stage. These files are UNVERIFIED. */
   addedWithoutStage: number;
-  /** Number of new files with stage A or R, which are ONTAPE because Tapegate has no copy. */
+  /** Number of new files whose row has stage A or R. These files are ONTAPE, because Tapegate has no copy. */
   addedWithoutCopy: number;
-  /** Number of files that an earlier complete list had withdrawn; absent if zero. */
+  /**
+   * Number of withdrawn files that the import restored to the catalogue; absent if zero. An earlier complete list had
+   * withdrawn the files.
+   */
   reinstated?: number;
-  /** Number of files that stay withdrawn, because an operator has withdrawn them; absent if zero. */
+  /** Number of files in the import that stay withdrawn, because an operator has withdrawn the files; absent if zero. */
   staysWithdrawn?: number;
   /**
-   * Only for a complete list: the number of files that the list omits, and of all known files below the prefix of the
-   * list.
+   * Only for a complete list. `withdrawn` counts the files that the list omits. `known` counts all known files below
+   * the list's prefix.
    */
   withdrawn?: number;
   known?: number;
@@ -36,8 +39,8 @@ export interface Reject {
 }
 
 /**
- * Optional columns in the order of the table, each with the expression of its value in the catalogue (file `f`, volume
- * `v`).
+ * Optional columns in the order of the table `incoming`. `known` is the SQL of a column's value in the catalogue, for
+ * the file `f` and its volume `v`.
  */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
@@ -56,8 +59,10 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, omitted, library, is_namesake, adler32`;
 
 /**
- * Creates and fills three temporary tables: `incoming` with rows of files, `namesake` with paths that a complete list
- * does not withdraw, and `incoming_directory` with directories. PostgreSQL drops the tables with the connection.
+ * Creates and fills three temporary tables, which PostgreSQL drops with the connection:
+ * - `incoming`: the rows of files
+ * - `namesake`: the paths of files that a complete list must not withdraw
+ * - `incoming_directory`: the directories, if the import contains directories
  * @returns whether the import contains directories
  * @throws ImportError
  */
@@ -82,7 +87,8 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    throw error === failure ? error : toUnavailable(error); // an error of the source is not an error of the database
+    // an error of the rows' source is not an error of the database
+    throw error === failure ? error : toUnavailable(error);
   });
   if (hasDirectories) await client.query(splitDirectories);
   await client.query(
@@ -93,12 +99,15 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   return hasDirectories;
 }
 
-/** Moves directories to their own table. If a directory has several lines, the last line counts. */
+/**
+ * Moves the rows of directories from `incoming` to their own table. If a directory has several rows, the last row
+ * counts.
+ */
 const splitDirectories = sql`CREATE TEMP TABLE incoming_directory AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
-/** Replaces the modes of directories by the modes of the import. @returns the number of directories in the import */
+/** Stores the modes and groups of the directories in the import. @returns the number of directories in the import */
 export async function applyDirectories(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
     sql`INSERT INTO directory (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_directory ORDER BY path

@@ -1,11 +1,11 @@
-/** Reads import lines, plain or gzipped, and CSV records, and reports faults. */
+/** Reads the lines and CSV records of an import, plain or gzipped, and reports invalid lines. */
 import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../core/errors.js';
 import { describeEncoding, isUtf16 } from '../../core/text/file-names.js';
 
-/** A physical line, numbered from 1, without its line feed. A carriage return at the end of the line stays. */
+/** A line of the file, numbered from 1, without its line feed. A carriage return at the end of the line is kept. */
 export interface Line {
   number: number;
   /** Text of the line, with replacement characters for bytes that are not UTF-8. */
@@ -14,16 +14,18 @@ export interface Line {
   notUtf8?: string;
 }
 
-/** Maximum number of faults that an import reports. */
+/** Maximum number of invalid lines that an import reports. */
 export const MAX_FAULTS = 20;
 
-/** Error of a rejected import, with a text line for each fault. The import has stored nothing. */
+/**
+ * Error of a rejected import, with a line of text for each fault in the input. A rejected import has changed nothing.
+ */
 export class ImportError extends Error {
   readonly faults: string[];
 
   /**
-   * @param faults descriptions of the faults. MAX_FAULTS + 1 descriptions mean that more faults exist
-   * @param options.hasNames whether some faults are names, which can be skipped
+   * @param faults the descriptions of the faults in the input. MAX_FAULTS + 1 descriptions mean that more faults exist
+   * @param options.hasNames whether some faults are invalid names, which an import can skip
    */
   constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
@@ -36,14 +38,17 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /** Valid form of the path, if there is one. Another list may have added a file at the valid path to the catalogue. */
+  /**
+   * Valid form of the path, if a valid form exists. Another list may have added a file at the valid path to the
+   * catalogue.
+   */
   namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the name is invalid. The remaining fields of an invalid name were not checked. */
+  /** Set if the row has an invalid name. In this case, the remaining fields of the row were not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -55,7 +60,7 @@ export class RowError extends Error {
 }
 
 /**
- * Maximum length of a line, which exceeds any valid row. The limit prevents a file without line ends from filling the
+ * Maximum length of a line; any valid row is shorter. The limit prevents a file without line ends from filling the
  * memory.
  */
 const MAX_LINE_BYTES = 1024 * 1024;
@@ -64,8 +69,9 @@ const LINE_FEED = 0x0a;
 
 /**
  * Yields the lines of a file in batches, without a byte order mark.
- * @param offset number to add to line numbers
- * @throws RowError if a line is too long, or gzipped data are damaged; any error of the input
+ * @param offset a number to add to all line numbers
+ * @throws RowError if a line is too long, or gzipped data are damaged
+ * @throws any error of the input
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;
@@ -99,7 +105,7 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
-/** Returns the lines that are not UTF-8, as printable text, by index from 0. */
+/** Returns the lines that are not UTF-8, as printable text. The key is the index of the line in `bytes`, from 0. */
 function findBadLines(bytes: Buffer): Map<number, string> {
   const bad = new Map<number, string>();
   for (let index = 0, start = 0; start <= bytes.length; index++) {
@@ -114,7 +120,10 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 
 class GzipError extends Error {}
 
-/** Yields the uncompressed input. Detects gzip by its first two bytes, which a pipe may deliver one at a time. */
+/**
+ * Yields the input, after decompressing gzip. Detects gzip by its first two bytes, which a pipe may deliver one at a
+ * time.
+ */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
   const waiting: Buffer[] = [];
@@ -135,7 +144,8 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
   const gunzip = createGunzip();
   try {
-    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // the caller's loop receives the error
+    // ignored here, because the caller's loop receives the error
+    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>;
   } catch (error) {
     if (input.errored) throw error;
     throw new GzipError(`the gzip data is damaged here: ${messageOf(error)}`);
@@ -150,8 +160,8 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, or the fault of that row; undefined if no row ends on this line.
-   * @throws RowError if the following lines cannot be parsed either
+   * Returns the row that ends on this line, or an error if the row is invalid; undefined if no row ends on this line.
+   * @throws RowError if the remaining lines of the file cannot be parsed
    */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;
@@ -160,11 +170,11 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** Columns of a file without a header, and the source of their names for messages. */
+  /** For a file without a header: the names of the columns, and where the names come from, for messages. */
   header?: { names: readonly Column[]; from: string };
 }
 
-/** Creates a reader of CSV (RFC 4180). The first record is the header, unless `columns.header` is given. */
+/** Creates a reader of CSV (RFC 4180). The first record contains the column names, unless `columns.header` is given. */
 export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
   const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
   const splitter = createCsvSplitter();

@@ -1,4 +1,4 @@
-/** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and reports faults by line. */
+/** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and reports each invalid row with its line number. */
 import type { Readable } from 'node:stream';
 import { messageOf, quote } from '../../core/errors.js';
 import { type Stage, stageLetters, stageOfLetter } from '../../core/stages.js';
@@ -16,25 +16,27 @@ import {
   readLines,
 } from './import-lines.js';
 
-/** A row of the catalogue. An undefined field keeps the present value, and a null field clears the value. */
+/** A row of an import. An undefined field keeps the value in the catalogue, and a null field clears the value. */
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
-  /** A trailing slash marks a directory, which has only a mode and a group. */
+  /**
+   * Path of a file or a directory. The path of a directory ends with a slash; its row contains only a mode and a group.
+   */
   path: string;
   size: bigint;
-  /** Null keeps the stage of a known file; a new file is UNVERIFIED. */
+  /** If null, a known file keeps its stage, and a new file gets the stage UNVERIFIED. */
   stage: Stage | null;
   verified: string | null | undefined;
   spotName: string | null | undefined;
   volume: string | null | undefined;
-  /** Library of a new volume. Default: the first library. */
+  /** Library to which a new volume is added. Default: the first library. */
   library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Adler-32 that `archive` computes together with the checksum. If absent, the known Adler-32 stays as long as the
-   * checksum stays.
+   * Adler-32 that the command `archive` computes together with the checksum. If absent, the Adler-32 in the catalogue
+   * stays as long as the checksum stays.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
@@ -45,8 +47,8 @@ export interface CatalogueRow {
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
   /**
-   * Whether the row only reports the valid form of a skipped path. A complete list does not withdraw the file at that
-   * path.
+   * Whether the row only reports the valid form of a skipped path. A complete list does not withdraw the file at the
+   * valid path.
    */
   isNamesake?: boolean;
 }
@@ -57,14 +59,14 @@ const columns = [
 ] as const;
 
 type Column = (typeof columns)[number];
-/** Fields of a row. A null field is empty. If a field is undefined, the row does not have the column. */
+/** Text of each field in a row. A null field is empty. If a field is undefined, the row does not have the column. */
 export type Fields = Partial<Record<Column, string | null>>;
 
 export type RowReader = LineReader<CatalogueRow>;
 
 export type RowSource = AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>;
 
-/** Yields the rows of a file. Always closes the input. */
+/** Yields the rows of a file, with an error for each invalid row. Always closes the input. */
 export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
   let reader: RowReader | undefined;
   yield* readWith(input, {
@@ -79,9 +81,9 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 }
 
 /**
- * Yields the results of a reader, and closes the input.
- * @param offset number to add to line numbers
- * @returns the number of lines
+ * Yields the rows that a reader returns, and then closes the input.
+ * @param offset a number to add to all line numbers
+ * @returns the number of lines in the input
  */
 export async function* readWith(
   input: Readable,
@@ -89,7 +91,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The first line that is not UTF-8 in a row that has not ended. */
+  /** The first line that is not UTF-8 in the current row, which may continue on later lines. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -114,9 +116,9 @@ export async function* readWith(
 }
 
 /**
- * Returns the fault of a line that is not UTF-8.
- * @param row result for the line with replacement characters. If the result is a row or a bad name, only the name on
- *   the line is wrong
+ * Returns the error for a line that is not UTF-8.
+ * @param row the result of reading the line with replacement characters. If the result is a row or an invalid name,
+ * only the name in the line is wrong
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
@@ -176,10 +178,10 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** End of a message "must be …". The end may depend on the text of the field. */
+/** End of an error message "must be …". The end may depend on the text of the invalid field. */
 type Expected = string | ((text: string) => string);
 
-/** Returns the row, or the fault of its first invalid field. A zod schema would be 2.7 times slower. */
+/** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
@@ -259,7 +261,7 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
 }
 
-/** Yields rows, but skips rows with invalid names. @param reject called with each skipped row */
+/** Yields rows, but skips rows with invalid names. @param reject is called with the error of each skipped row */
 export async function* skipBadNames(
   rows: RowSource,
   reject: (fault: RowError) => Promise<void> | void,
@@ -283,8 +285,8 @@ function namesakeRow(line: number, path: string): CatalogueRow | RowError {
 const BATCH_CHARACTERS = 64 * 1024;
 
 /**
- * Yields batches of rows as text.
- * @throws ImportError if rows have faults: at the end, or as soon as there are more than MAX_FAULTS faults
+ * Yields rows as text, in batches.
+ * @throws ImportError if rows are invalid: at the end, or as soon as there are more than MAX_FAULTS errors
  */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
@@ -308,8 +310,8 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 }
 
 /**
- * Yields rows as JSON Lines. Each row has the line number that it has in its list. So a gateway reports faults with the
- * line numbers of the list.
+ * Yields rows as JSON Lines. Each row keeps the line number that it had in the original list. So a gateway reports
+ * errors with the line numbers of the list.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;
@@ -321,7 +323,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   yield* batchRows(rows, format);
 }
 
-/** Returns a row as JSON. Writes bigints as text, because JSON numbers are not exact. */
+/** Returns a row as JSON. Writes bigints as strings, because JSON numbers are not exact. */
 function toJson({
   line: _,
   isNamesake,

@@ -1,7 +1,7 @@
 /**
- * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, files join live
- * requests that have their paths as unresolved paths, or a matching pattern. Rows are loaded before the transaction, so
- * that the transaction can run again after a deadlock.
+ * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, a file joins each
+ * live request that has the file's path as an unresolved path, or that has a matching pattern. Rows are loaded before
+ * the transaction, so that the transaction can run again after a deadlock.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -17,11 +17,11 @@ import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
 
 interface ImportOptions {
-  /** Aborts when the caller no longer needs the import. */
+  /** Aborts when no client waits for the import any more. */
   wanted?: AbortSignal | undefined;
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Whether to apply the import and then roll it back. */
+  /** Whether to apply the import and then roll back the transaction. */
   isDryRun?: boolean | undefined;
   /** Whether to skip rows with names that cannot be restored, and return the skipped rows. */
   skipInvalid?: boolean | undefined;
@@ -32,7 +32,7 @@ interface ImportOptions {
   onClash?: ((row: ClashingRow) => void) | undefined;
 }
 
-/** Imports rows, and records the import in the audit. @throws ImportError, InUseError */
+/** Imports rows, and records the import in the audit log. @throws ImportError, InUseError */
 export async function importRows(ctx: Context, rows: RowSource, options: ImportOptions = {}): Promise<ImportResult> {
   const action = { operation: 'importRows', kind: 'CATALOGUE', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -47,8 +47,8 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
 }
 
 /**
- * Imports rows for an operation that has its own audit record.
- * @param expected files that must be unchanged
+ * Imports rows for an operation that writes its own audit record.
+ * @param expected files that must not have changed since the caller read the files
  * @throws ImportError
  */
 export async function registerRows(
@@ -88,7 +88,7 @@ async function loadAndApply(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // the source of the rows may be slow
+    await client.query(sql`SET statement_timeout = 0`); // no time limit, because the source of the rows may be slow
     const rejects: Reject[] = [];
     const reject = (more: readonly Reject[]) => {
       rejects.push(...more);
@@ -139,7 +139,7 @@ class DryRunEnd extends Error {
 }
 
 /**
- * Runs again if another import has added the same file. The second attempt finds the other import's file in the
+ * Runs an import again if another import has added the same file. The second attempt finds the added file in the
  * catalogue.
  */
 async function retryIfDuplicate(attempt: () => Promise<ImportResult>): Promise<ImportResult> {

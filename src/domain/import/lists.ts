@@ -1,4 +1,6 @@
-/** Reads lists of `find` as rows. Import options supply the columns that these lists do not contain. */
+/**
+ * Reads lists that `find` has printed as rows of an import. Options supply the columns that these lists do not contain.
+ */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
 import { RowError } from './import-lines.js';
@@ -6,7 +8,7 @@ import { type CatalogueRow, checkRow, type Fields, type RowReader } from './impo
 
 export interface ListSettings {
   volume: string;
-  /** The library of a new volume. Default: the first library. */
+  /** Library to which a new volume is added. Default: the first library. */
   library?: string | undefined;
   spot?: string | undefined;
   /** Text such as `/archive` to insert before each path; may be empty. */
@@ -18,10 +20,10 @@ export interface ListSettings {
   strip: string;
 }
 
-/** Number of skipped entries by kind, such as `directories`. */
+/** Number of skipped entries of each kind. A kind is, for example, `directories`. */
 export type Skipped = Map<string, number>;
 
-/** Returns the row of a file in a list, or the fault of that row. */
+/** Returns the row of a file in a list, or an error if the row is invalid. */
 export function makeEntryRow(
   line: number,
   { path, ...fields }: Fields & { path: string },
@@ -40,8 +42,8 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
 }
 
 /**
- * Returns the row of a directory in a list. Undefined for the root of the archive, which is the mount point on a
- * restore disk.
+ * Returns the row of a directory in a list. Returns undefined for the root of the archive, which is the mount point on
+ * a restore disk.
  */
 function makeDirectoryRow(
   line: number,

@@ -1,6 +1,6 @@
 /**
- * Reads an Amazon S3 Inventory in CSV with its JSON manifest. Takes the latest versions of objects, and skips delete
- * markers.
+ * Reads an Amazon S3 Inventory in CSV with its JSON manifest. Reads only the latest versions of objects, and skips
+ * delete markers.
  */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
@@ -15,11 +15,11 @@ const md5Problem = 'must be 32 digits in hex';
 
 const manifestFile = z
   .object({
-    /** Key in the bucket that contains the inventory. */
+    /** Key of an inventory file, in the bucket that contains the inventory. */
     key: z
       .string(keyProblem)
       .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
-    /** Size of the gzipped file in bytes. */
+    /** Size of the gzipped inventory file in bytes. */
     size: z.int(sizeProblem).nonnegative(sizeProblem),
     MD5checksum: z
       .string(md5Problem)
@@ -46,7 +46,7 @@ export interface Manifest {
   files: ManifestFile[];
 }
 
-/** Parses the manifest of an inventory. @throws Error that describes what is invalid */
+/** Parses the manifest of an inventory. @throws Error that describes the invalid part of the manifest */
 export function parseManifest(text: string): Manifest {
   const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
   if (!data) {
@@ -64,7 +64,7 @@ export interface InventorySettings extends ListSettings {
   storageClasses?: readonly string[] | undefined;
 }
 
-/** Creates a reader of one file of an inventory. Counts skipped entries in `skipped`. */
+/** Creates a reader of one file of an inventory. Counts the skipped objects in `skipped`. */
 export function createInventoryReader(
   { bucket, schema }: Manifest,
   settings: InventorySettings,
@@ -109,7 +109,7 @@ function readObject(
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
-/** Decodes a key in form encoding, in which a plus is a space. */
+/** Decodes a key in form encoding, in which a plus sign is a space. */
 function decodeKey(key: string): string | undefined {
   try {
     return decodeURIComponent(key.replaceAll('+', '%20'));
@@ -119,8 +119,8 @@ function decodeKey(key: string): string | undefined {
 }
 
 /**
- * Returns the MD5 checksum of an object. The entity tag is the checksum if the object was uploaded in one part and has
- * no KMS or customer key.
+ * Returns the MD5 checksum of an object, if known. The entity tag is the checksum if the object was uploaded in one
+ * part, and not encrypted with a KMS key or a customer key.
  */
 function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
   const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');
