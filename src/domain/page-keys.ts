@@ -259,7 +259,8 @@ function parentsOf(ids: readonly number[]): Sql {
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
   // omit absent conditions, so that the planner can use the indexes
-  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // these conditions match the index of request files by ordinal
+  // these conditions match the index of request files by ordinal
+  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);

@@ -266,7 +266,8 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
-  const kept = await findLastKept(tx, ids); // the directory `<file id>` may already contain a changed copy that Tapegate kept
+  // the directory `<file id>` may already contain a changed copy that Tapegate kept
+  const kept = await findLastKept(tx, ids);
   const directoryOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
   const places = others.map((file) => `${RENAMED}/${directoryOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(

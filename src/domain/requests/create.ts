@@ -126,7 +126,8 @@ async function store(
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.selection.files) tx.send(plannedByKeys()); // listed paths are looked up by key; PostgreSQL plans the search for a pattern itself
+    // listed paths are looked up by key; PostgreSQL plans the search for a pattern itself
+    if (checked.selection.files) tx.send(plannedByKeys());
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
@@ -344,7 +345,8 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  await checkPatterns(ctx, tx, request.quota); // check the patterns again, because the quota was not locked at the first check
+  // check the patterns again, because the quota was not locked at the first check
+  await checkPatterns(ctx, tx, request.quota);
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }

@@ -97,7 +97,8 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
  */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    await lockCatalogue(tx, 'alone'); // wait until other transactions have created their requests, which may belong to the user
+    // wait until other transactions have created their requests, which may belong to the user
+    await lockCatalogue(tx, 'alone');
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
     const [closed] = await tx.query<{ count: number }>(
@@ -108,7 +109,8 @@ async function closeUser(ctx: Context, user: string, action: AuditedAction): Pro
           ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // other processes must drop the name from pending counts of rejections
+    // other processes must drop the name from pending counts of rejections
+    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`);
     if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   });
 }
