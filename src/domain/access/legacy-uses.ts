@@ -25,8 +25,9 @@ export interface CountedUses {
 }
 
 /**
- * Adds counts and deletes old counts, in one statement. Stores the name of a user only if the user has a quota, because
- * callers could invent names. Locks the quotas of all stored users, so that no user is purged meanwhile.
+ * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores the name of a user only if
+ * the user has a quota, because callers could invent names. Locks the quotas of all stored users, so that no user is
+ * purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

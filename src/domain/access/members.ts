@@ -1,4 +1,7 @@
-/** Members of a quota create requests with the quota. Managers also change requests of other members. */
+/**
+ * Members of a quota may create requests that count against the quota. Managers may also change the requests of other
+ * members.
+ */
 
 import { hasQuota } from '../../core/caller.js';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';

@@ -57,8 +57,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Used for files
- * that join a request later, and for a request's emails.
+ * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. The condition is
+ * used for files that join a request later, and for a request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}

@@ -18,10 +18,10 @@ const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
 
 interface CreateTokenInput {
-  /** Name of the user, service, viewer or operator. */
+  /** Name of the user, service, viewer or operator that gets the token. */
   name: string;
   role: TokenRole;
-  /** Users for whom a service token acts, at least one. Tokens of other roles name no users. */
+  /** Users for whom a service token acts, at least one. Tokens of other roles must list no users. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
@@ -84,7 +84,7 @@ function checkToken(input: CreateTokenInput, now: string) {
   return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
 }
 
-/** Returns a page of all tokens ever created, by id. */
+/** Returns a page of all tokens ever created, in order of their ids. */
 export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
   const { after = 0, before = MAX_ID, limit, inverted } = page;

@@ -127,7 +127,7 @@ function formatGiven(given: object): string {
 
 function cut(value: unknown, depth: number): unknown {
   if (typeof value === 'string') return plain(value, MAX_TEXT);
-  // as a text, an integer keeps all digits
+  // write the integer as a text, to keep all its digits
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth === 0) return '…';
@@ -194,7 +194,7 @@ export class Refusals {
       this.write(auditRow(now, asker, action, code));
       return;
     }
-    // beyond the limit of rows, count refusals together
+    // after `MAX_ROWS` rows, count further refusals together
     const key = isFirst ? JSON.stringify(['others', group || way, action.operation, code]) : own;
     const others = isKnown ? asker : { ...asker, name: '', address: undefined };
     const blank = { operation: action.operation, kind: 'NONE', object: '' } as const;

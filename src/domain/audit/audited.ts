@@ -16,8 +16,8 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 /**
  * Returns the statement that audits a successful change, for use in the transaction of the change or as a part of the
  * change's only statement.
- * @param more details known only after the change. `each` must select the changed objects if the change may turn out to
- *   change nothing
+ * @param more details known only after the change. `each` must select the changed objects if the call may change
+ *   nothing
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 

@@ -63,7 +63,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // check all files first, so that nothing is renamed if one file cannot be renamed
+      // check all files before the first step, so that nothing is renamed if one file cannot be renamed
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -204,9 +204,12 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   recordProgress(ctx, tx, requestIds);
 }
 
-/** The file `f` has a copy on disk, or a running recall that writes to the old path. */
+/** SQL condition that the file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
-/** A library finds the file `f` by path, or may still have to release the file, which is now on another volume. */
+/**
+ * SQL condition that a library finds the file `f` by path. A library that has staged the file counts too, because it
+ * must release the file by path, even if the file is now on a volume of another library.
+ */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 

@@ -82,16 +82,16 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * Both copies of the file `f` have failed. The second copy has a recorded error, and the file has failed in a live
- * request, which shows that the first copy has failed.
+ * SQL condition that both copies of the file `f` have failed. The second copy has a recorded error, and the file has
+ * failed in a live request, which shows that the first copy has failed.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /**
- * The file `f` has another copy that did not fail. That copy is at a known position or path, on a volume that is not
- * retired.
+ * SQL condition that the file `f` has another copy that did not fail. That copy must be at a known position or path, on
+ * a volume that is not retired.
  */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
@@ -244,7 +244,10 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
   await followPositions(ctx, tx);
 }
 
-/** A drive still reads the file `f` from the volume, which the drive mounted just before the retirement. */
+/**
+ * SQL condition that a drive still reads the file `f` from the volume, which the drive mounted just before the
+ * retirement.
+ */
 const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 

@@ -92,8 +92,8 @@ async function findVolumes(query: Query, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume, and reserves there the positions that `archive` has reserved on the source volume. Runs
- * before the catalogue lock is taken, as the lock order requires.
+ * Creates the target volume, and reserves there the positions that `archive` has reserved on the source volume. Must
+ * run before the catalogue lock is taken, as the lock order requires.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -193,7 +193,7 @@ async function refuseTaken(
   }
 }
 
-/** The files `f` and `g` have the same bytes, so both may be at one position. */
+/** SQL condition that the files `f` and `g` have the same bytes, so that both may be at one position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');

@@ -32,7 +32,7 @@ export interface ChosenFiles {
 export const stepSize = { files: 10_000 };
 
 /**
- * Returns the condition that a path selects the file `f`.
+ * Returns the SQL condition that a path selects the file `f`.
  * @param field name of the input in error messages
  * @throws InvalidInputError
  */

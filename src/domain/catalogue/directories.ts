@@ -35,7 +35,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 
 /**
  * Lists the entries of a directory in byte order, with one index lookup for each entry.
- * @returns at most `limit` + 1 entries
+ * @returns at most `limit` + 1 entries; an entry beyond `limit` shows that the directory has more entries
  */
 export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');

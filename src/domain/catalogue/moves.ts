@@ -1,4 +1,4 @@
-/** Moves files from stage to stage. No other module changes stages. */
+/** Moves files from stage to stage. No other module changes the stage of a file. */
 
 import type { Move } from '../../core/stages.js';
 import { empty, type Sql, sql } from '../../db/sql.js';

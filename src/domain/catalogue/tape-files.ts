@@ -23,7 +23,7 @@ import type { TapePosition } from './volumes.js';
 export interface ListFilesInput {
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
-  /** Whether to list only withdrawn files. Default: only files that are not withdrawn. */
+  /** Whether to list only withdrawn files. By default, only files that are not withdrawn are listed. */
   withdrawn?: boolean | null | undefined;
 }
 
@@ -151,7 +151,7 @@ interface KnownPosition {
 
 /**
  * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
- * `volume`. If that does not decide, returns the renamed file.
+ * `volume`. If both or neither of the files are on `volume`, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

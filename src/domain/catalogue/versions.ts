@@ -14,7 +14,8 @@ import type { Context } from '../context.js';
 /**
  * Returns the condition that two rows describe the same bytes. The sizes of the rows must be equal. If the checksums
  * are equal too, the bytes are the same. If the later row has no checksum, the positions of the rows must be equal. If
- * the earlier row has no position, the same volume is enough, because the path identifies the file.
+ * the earlier row has no position, it is enough that both rows name the same volume, because the path identifies the
+ * file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */
@@ -45,7 +46,7 @@ export const positionOfFile = sql`volume_id = f.volume_id, position = f.position
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-/** The recall `c` has another position or size than its file `f`. */
+/** SQL condition that the recall `c` has another position or size than its file `f`. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface FailedRead {

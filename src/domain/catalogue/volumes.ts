@@ -158,7 +158,7 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
  * Sets the medium of volumes, from which the planner estimates costs. If one of the named volumes is unknown, changes
  * no volume.
  * @param input.names names of the volumes; default: all volumes
- * @returns the number of volumes
+ * @returns the number of changed volumes
  * @throws InvalidInputError, NotFoundError
  */
 export async function setMedium(

@@ -151,7 +151,7 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Statement that an import lists all files below a prefix. */
+/** Declares that an import lists all files below a prefix. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
@@ -240,8 +240,8 @@ export interface PurgedFiles {
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
 /**
- * The file `f` is on disk, in a live request, or staged by a library. A live request in which the file has failed does
- * not count.
+ * SQL condition that the file `f` is on disk, in a live request, or staged by a library. A live request in which the
+ * file has failed does not count.
  */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
@@ -250,8 +250,8 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 
 /**
  * Purges withdrawn files that are not in use. The path of a purged file becomes free, and the file cannot be
- * reinstated. Requests and events refer to the file's row. So the row of a purged file stays, with a path that no other
- * file can have.
+ * reinstated. The row of a purged file stays, with a path that no other file can have, because requests and events
+ * refer to the row.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  *   use
  */

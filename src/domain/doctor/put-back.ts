@@ -74,8 +74,8 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 
 /**
  * Returns the number of ids to skip. If too few ids are left, skips the ids that may have been used, and half of the
- * remaining ids. If more ids may have been used than are left, skips all ids. A database without free ids is restored
- * only for its data.
+ * remaining ids. If more ids may have been used than are left, skips all ids. A restored database without free ids
+ * accepts no new requests, but its data can be read.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

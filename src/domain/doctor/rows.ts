@@ -82,7 +82,7 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await walk(ctx, page, { repair: false, reader });
 }
 
-/** Lists findings, and repairs their rows. A second call finds no rows that the first call has repaired. */
+/** Lists findings, and repairs their rows. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
@@ -124,7 +124,7 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
   return [index, after.key];
 }
 
-/** @returns undefined if the reader disconnected during a repair. Repairs before that are still audited */
+/** @returns undefined if the reader disconnected during a repair. Earlier repairs of the same call are still audited */
 async function examineKind(
   ctx: Context,
   kind: AnyKind,

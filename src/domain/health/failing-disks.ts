@@ -26,7 +26,10 @@ export async function nameFailing(ctx: Context): Promise<string> {
   return rows[0]?.ids ?? '';
 }
 
-/** Suspends a failing disk. If an operator has suspended the disk, or an earlier failure has, that suspension stays. */
+/**
+ * Suspends a failing disk. If the disk is suspended already, by an operator or after an earlier failure, that
+ * suspension stays.
+ */
 export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
@@ -71,7 +74,7 @@ export interface FailingDisk {
 
 /**
  * Returns the failing disks whose retry is due, and makes the next retry due after another pause. Other engines
- * therefore do not retry these disks meanwhile.
+ * therefore do not retry these disks before that pause ends.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {

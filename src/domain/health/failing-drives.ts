@@ -22,7 +22,10 @@ interface DriveClaim {
   epoch: bigint;
 }
 
-/** Counts a failure, and suspends the drive until the next attempt. Does nothing if the lease is lost. */
+/**
+ * Counts a failure, and suspends the drive until the next attempt. Does nothing if the engine has lost the lease of the
+ * drive.
+ */
 export async function suspendFailingDrive(
   ctx: Context,
   lease: DriveClaim,
@@ -35,7 +38,7 @@ export async function suspendFailingDrive(
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** @returns the number of consecutive failures; undefined if the lease is lost */
+/** @returns the number of consecutive failures of the drive; undefined if the engine has lost the lease of the drive */
 async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,

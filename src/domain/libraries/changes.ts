@@ -115,7 +115,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
             ON CONFLICT (name) DO NOTHING`,
       );
       if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
-        // delete measured waiting times, which do not apply to another tier
+        // delete the measured waiting times, which do not apply to the new storage tier
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
       await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
@@ -156,8 +156,8 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
 }
 
 /**
- * Rejects settings whose prefixes do not cover a file of the library. Recalls of the file would fail. @throws
- * InvalidInputError
+ * Rejects settings whose prefixes do not cover a file of the library, because recalls of the file would fail.
+ * @throws InvalidInputError
  */
 async function refuseNameless(
   ctx: Context,

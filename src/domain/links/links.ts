@@ -39,8 +39,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which a removed link is checked again. By then, no process can have a claim under which it may still
- * make the link.
+ * Seconds after which a removed link is checked again. After this time, all claims of processes that may still make the
+ * link have ended.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
@@ -191,7 +191,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just put in place, and claims the rows of the links. The links then exist before
+ * Stores links to copies that were just put in place, and claims the rows of the links, so that the links exist before
  * users are notified. If a file already has another link, an engine replaces that link later.
  * @returns the links that the caller may make
  */

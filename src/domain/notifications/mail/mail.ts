@@ -216,7 +216,7 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTi
  * this host.
  */
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
-  const { default: nodemailer } = await import('nodemailer'); // import here, because most processes send no email
+  const { default: nodemailer } = await import('nodemailer'); // load the module only here: most processes send no email
   const url = new URL(smtpUrl);
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6 address without its brackets
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));

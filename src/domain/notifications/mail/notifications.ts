@@ -135,7 +135,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // delete the old notice, whose sender must not record its result on the row of the new notice
+      // delete the row of the old notice, so that its sender cannot record a result on the row of the new notice
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
@@ -147,7 +147,9 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
   return letters;
 }
 
-/** The condition that the request `r` expires within the notice period and has no notice for its retention. */
+/**
+ * Returns the SQL condition that the request `r` expires within the notice period and has no notice for its retention.
+ */
 function isExpiring(ctx: Context): Sql {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;

@@ -16,11 +16,11 @@ import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { linkToRequest } from '../mail/mail.js';
 
-/** The condition that the webhook `w` receives events of the quota. */
+/** Returns the SQL condition that the webhook `w` receives events of the quota. */
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * The condition that a webhook may receive the event `e`. Disabled webhooks count too, because they may be enabled
+ * SQL condition that a webhook may receive the event `e`. Disabled webhooks count too, because they may be enabled
  * before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
