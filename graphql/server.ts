@@ -177,8 +177,8 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress the response to a mutation: it may contain a new token and the caller's text, so its size could
-      // reveal the token
+      // do not compress results of mutations, because the size of a result with the caller's text could reveal a new
+      // token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));

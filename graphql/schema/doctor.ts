@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Cost of listing findings, and of counting the rows to check. Both operations read whole tables. */
+/** Cost of listing findings, and of counting the rows to check: each operation reads whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({

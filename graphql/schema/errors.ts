@@ -113,7 +113,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // rejecting a caller over its limit is intended, so it is not logged
+    // do not log an OverShareError, because rejecting a caller that exceeds a limit is intended
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
@@ -152,7 +152,7 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 
 /**
  * Makes all failing resolvers return rejected promises. If a list item failed synchronously, the executor would abandon
- * the list. Rejections of earlier items would then end the process.
+ * the list, and rejections of earlier items would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

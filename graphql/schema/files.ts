@@ -82,7 +82,7 @@ async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; 
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // a failing disk, such as an unmounted one, may return with its copies
+  // return the path even if the disk fails, because a disk may return with its copies, for example after a mount
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
 }
@@ -182,7 +182,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       'The path of the file in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.',
-    // the path may contain a prefix that path rules hide from the caller
+    // hide the path from other callers, because the path may begin with a prefix that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({

@@ -43,8 +43,8 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name and with arguments or subfields. Validation may compare each pair of
- * fields that have the same name, with all fields below.
+ * Maximum number of fields in a document that have the same name, and have arguments or subfields. Validation may
+ * compare each pair of fields that have the same name, with all fields below.
  */
 const MAX_REPEATS = 50;
 
@@ -257,7 +257,7 @@ interface Excess {
 /** @param message a message that contains `found` and `allowed` */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
-  // use the same status as for invalid documents
+  // use the HTTP status of invalid documents
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
@@ -302,8 +302,8 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields. Without this
- * limit, an error would print all keys.
+ * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields. Without a
+ * limit, an error message would contain all keys of a large object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;

@@ -3,7 +3,10 @@ import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/** Pages by endpoint. A page takes 9 MB, so it is created only when a browser first opens it. */
+/**
+ * Pages by endpoint. Each page takes 9 MB of memory, so the gateway creates a page only when a browser first opens the
+ * page.
+ */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
 /** @param publicUrl the gateway's URL for browsers; the page sends its queries below the path of this URL */

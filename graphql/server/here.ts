@@ -12,7 +12,7 @@ export async function executeHere(ctx: Context, query: string, variableValues: V
   return present(await execute({ schema, document: parse(query), variableValues, contextValue: ctx }), ctx);
 }
 
-/** Yields the results of a subscription until it completes, or the signal aborts. */
+/** Yields the results of a subscription until the subscription completes or the signal aborts. */
 export async function* followHere(
   ctx: Context,
   query: string,
@@ -24,7 +24,7 @@ export async function* followHere(
   if (!(Symbol.asyncIterator in results)) return yield present(results, ctx);
   const end = () => void results.return(undefined);
   signal?.addEventListener('abort', end);
-  if (signal?.aborted) end(); // the signal may have aborted while the database was opened
+  if (signal?.aborted) end(); // end at once, because the signal may have aborted while the database was opened
   try {
     for await (const result of results) if (!signal?.aborted) yield present(result, ctx);
   } finally {
@@ -33,8 +33,9 @@ export async function* followHere(
 }
 
 /**
- * Returns a result as JSON would represent it. Expected failures look like those that a gateway reports.
- * @throws any other error
+ * Returns a result with the values that its JSON text would contain, and with expected failures as a gateway reports
+ * them.
+ * @throws errors that are not expected failures
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {
   const mask = createErrorMask(log.child({}, { level: 'silent' }));

@@ -25,7 +25,7 @@ export const createTapeRouter = (contextOf: (req: Request) => Context): Router =
 /** Creates the handler that sends errors of the API and of file downloads as problems (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);
 
-/** Returns 429 for an exceeded limit. 403 would mean that a retry cannot help. */
+/** Returns status 429 for an exceeded limit, because status 403 would mean that a retry cannot help. */
 const statusOf = (error: unknown, status: number): number =>
   error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
 

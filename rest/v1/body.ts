@@ -65,8 +65,8 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
 }
 
 /**
- * Maximum number of characters of a path as the client wrote it. The longest logical path fits even if it is
- * percent-encoded.
+ * Maximum number of characters of a path as the client wrote it. The limit allows the longest logical path in
+ * percent-encoding.
  */
 const MOST_GIVEN = 8192;
 

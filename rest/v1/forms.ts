@@ -1,6 +1,6 @@
 /**
  * JSON Schemas of the values in section 2 of the contract and of the bodies in section 4. The OpenAPI document contains
- * these schemas, and tests check responses against the schemas.
+ * the schemas in this file, and tests check responses against the schemas.
  */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';

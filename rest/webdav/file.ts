@@ -132,7 +132,10 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
-/** Returns a date for an HTTP header. HTTP requires a year of four digits, but a file system may have other years. */
+/**
+ * Returns a date for an HTTP header. Limits the year to four digits, which HTTP requires, because a file system may
+ * have other years.
+ */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
@@ -180,8 +183,8 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
 /**
- * Returns the ETag of a copy. If a checksum is known, the ETag is the checksum, so that all gateways and restores
- * agree. Without a checksum, the ETag identifies this copy.
+ * Returns the ETag of a copy. If an MD5 or SHA-256 checksum is known, the ETag is the checksum, so that all gateways
+ * and restores send the same ETag. Otherwise, the ETag identifies one copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -253,8 +256,8 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 
 /**
  * Names of each checksum algorithm in `Digest` and in `Repr-Digest`, by its name in the catalogue. `form` is the
- * encoding of values in `Digest`; values in `Repr-Digest` are base64. The client davix expects `alias` in the response
- * if it requested the algorithm by this name.
+ * encoding of values in `Digest`; values in `Repr-Digest` are base64. The client davix requests some algorithms by the
+ * name `alias`, and expects `alias` in the response.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },

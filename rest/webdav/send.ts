@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies for this endpoint, which has no access to disks. */
+/** Opens copies for the WebDAV endpoint, which has no access to disks. */
 export interface Copies {
   /** @param isPublic whether to open the copy only if all users of its host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
@@ -68,7 +68,7 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Resumes the only caller that may wait for the buffer. */
+  /** Resumes the caller of `written`, of which at most one waits at a time. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {

@@ -64,7 +64,7 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A checked copy that already has its path in the restore area. */
+/** A checked copy that already has Tapegate's path in the restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;

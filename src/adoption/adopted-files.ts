@@ -77,8 +77,8 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
 }
 
 /**
- * Yields the source's files that the catalogue does not contain, or contains with other values. Reads pages, because
- * the import uses another connection at the same time.
+ * Yields the source's files that the catalogue does not contain, or contains with other values. Reads the files in
+ * pages, because the import uses another connection at the same time.
  */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   const pages = readPages<ChosenFile>(PAGE, async (last) => {

@@ -52,7 +52,10 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/** Moves files that no request contains back to ONTAPE. An engine removes their copies, as at the end of a request. */
+/**
+ * Moves files that no request contains back to ONTAPE. An engine later removes the copies of these files, as at the end
+ * of a request.
+ */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];

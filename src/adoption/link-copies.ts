@@ -44,7 +44,10 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
   }
 }
 
-/** Checks a copy and adds a hard link to it. @returns the copy; an empty list if the copy was rejected and reported */
+/**
+ * Checks a copy of the source, and adds a hard link to the copy at Tapegate's path. @returns the copy; an empty list if
+ * the copy was rejected and reported
+ */
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,

@@ -1,4 +1,7 @@
-/** Adopts users and quotas. A quota keeps its id in the source, unless another quota has this id. */
+/**
+ * Adopts users and quotas. Each quota gets the id that it has in the source, unless another quota has this id in
+ * Tapegate.
+ */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

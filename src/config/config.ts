@@ -21,20 +21,18 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
  * Limits that are not settings, because normal use does not reach them. An error contains the limit that was exceeded.
  */
 const fixedLimits = {
-  /**
-   * Maximum total size of the request bodies in memory, in MB. One caller may use at most three eighths of this size.
-   */
+  /** Maximum total size, in MB, of the request bodies in memory, of which one caller may use at most three eighths. */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections. One client address may have at most half of this number. A process with fewer
-   * file descriptors allows fewer connections.
+   * Maximum number of open connections, of which one client address may have at most half. A process with fewer file
+   * descriptors allows fewer connections.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests of a caller. */
   callerRequests: 500,
   /**
-   * Maximum number of files that are downloaded at the same time. Each download takes 1 MB of memory. One caller may
-   * have at most half of this number.
+   * Maximum number of concurrent downloads, of which one caller may have at most half. Each download takes 1 MB of
+   * memory.
    */
   downloads: 500,
   /** Maximum number of operations in one event stream in the single connection mode of graphql-sse. */

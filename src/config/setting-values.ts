@@ -27,7 +27,10 @@ export interface RoleRule {
   name: string;
 }
 
-/** A Unix socket on which the gateway listens for a proxy. Only the socket's owner and this group may connect. */
+/**
+ * A Unix socket on which the gateway listens for a proxy. Only the socket's owner and the members of `group` may
+ * connect.
+ */
 export interface ProxySocket {
   path: string;
   group: number | undefined;

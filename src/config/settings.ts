@@ -1,7 +1,7 @@
 /**
  * All settings of a server, as one schema: the variable, the type, the default and the description of each setting.
- * `npm run docs` writes the tables of docs/reference/settings.md from the schema. To add a setting, add a line here and
- * run `npm run docs`.
+ * `npm run docs` writes the tables of docs/reference/settings.md from the schema. To add a setting, add a line to the
+ * schema and run `npm run docs`.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';

@@ -177,7 +177,8 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
-    const mayWait = isImport(req); // do not disconnect an import: it reads no input while the database is slow
+    // do not disconnect an import, because the gateway stops reading its input while the database is slow
+    const mayWait = isImport(req);
     res.setTimeout(ms, () => {
       if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
     });

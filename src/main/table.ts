@@ -5,8 +5,8 @@
 import type { Command } from 'commander';
 
 /**
- * Description of a command, in one line of at most 57 characters. If the command's own help needs a longer text, `help`
- * is that text.
+ * Description of a command, in one line of at most 57 characters. `help` is a longer text for the command's own help,
+ * if needed.
  */
 type Description = string | { line: string; help: string };
 

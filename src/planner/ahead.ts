@@ -25,7 +25,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Bytes of the files that the drive is reading, which are in no queue. */
+  /** Total size of the files that the drive is reading. These files are in no queue. */
   runningBytes: number;
 }
 
@@ -130,7 +130,7 @@ class DrivesAhead {
     return stay;
   }
 
-  /** Reads for one step. @returns the time at which the drive is free again */
+  /** Simulates one step of reading. @returns the time at which the drive is free again */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -154,7 +154,8 @@ class DrivesAhead {
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
     const choice = chooseNext(drive.backlog, state);
     if (!choice) {
-      this.drives.splice(this.drives.indexOf(drive), 1); // remove the drive: the remaining work is on volumes in other drives
+      // remove the drive from the simulation, because all remaining files are on volumes in other drives
+      this.drives.splice(this.drives.indexOf(drive), 1);
       return;
     }
     const { queue, reason } = choice;
@@ -258,7 +259,9 @@ class QueueAhead {
     return { shares: this.shares, now: time, policy: this.policy };
   }
 
-  /** Reads for one step for the users whose turn it is, and charges these users. */
+  /**
+   * Simulates one step of reading: chooses the users whose files are read, and charges the drive time to these users.
+   */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);

@@ -41,7 +41,7 @@ export interface PartAhead {
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Number of working drives by library; for a staging library, the number of its readers. */
+  /** Number of working drives of each library, or number of readers of a staging library, by library id. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }

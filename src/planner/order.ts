@@ -3,8 +3,8 @@
  *
  * Finding the least total locate time is an asymmetric travelling salesman problem. The relaxation of this problem, the
  * assignment problem, is solved exactly. The few cycles in the solution are joined at the least cost (Karp 1979). On
- * tapes, the result is within a few percent of the relaxation's lower bound. Nearest-file-first is 9 to 17 % above this
- * lower bound.
+ * tapes, the result is within a few percent of the relaxation's lower bound. Reading the nearest file first takes 9 to
+ * 17 % longer than the lower bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 

@@ -2,8 +2,8 @@
  * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. All functions are pure.
  * schedule.ts chooses volumes; order.ts orders the files of a volume.
  *
- * At a staging library, the last of n files takes about as long as the longest of n earlier files. Files beyond the
- * library's depth are requested after earlier files arrive, and so wait several times as long.
+ * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files
+ * beyond the library's depth are requested after earlier files arrive, and so wait several times as long.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -38,7 +38,7 @@ export interface QueuedRecall {
 
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
-  /** Library of the volume. Only drives of this library can read the volume. */
+  /** Library of the volume. Only drives of the volume's library can read the volume. */
   libraryId: number;
   isMounted: boolean;
 }
@@ -155,7 +155,10 @@ function waitsAfter(waits: readonly number[], seconds: number): readonly number[
   return longer.length > 0 ? longer : [0, seconds];
 }
 
-/** Returns a quantile of sorted values. @param sorted at least one value @param part 0 to 1 */
+/**
+ * Returns a quantile of sorted values. @param sorted at least one value @param part the order of the quantile, from 0
+ * to 1
+ */
 function quantile(sorted: readonly number[], part: number): number {
   const index = (sorted.length - 1) * part;
   const [below = 0, above = below] = [sorted[Math.floor(index)], sorted[Math.ceil(index)]];

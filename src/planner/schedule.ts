@@ -24,7 +24,7 @@ import { estimateReading, type Medium } from './media.js';
 export interface SchedulePolicy {
   /** Seconds after which waiting files rank with the highest priority. */
   maxWaitSeconds: number;
-  /** Minimum stay on a volume that has work, in seconds. */
+  /** Minimum stay of a drive on a volume on which files still wait, in seconds. */
   quantumSeconds: number;
   /**
    * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
@@ -150,7 +150,7 @@ export function chooseSweep(
   return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
 }
 
-/** Adds users in the order of their turns, as long as their files can be read in the given time. */
+/** Adds users in the order of their turns, as long as all chosen files can be read in `seconds`. */
 function join(
   medium: Medium,
   chosen: readonly UserQueue[],

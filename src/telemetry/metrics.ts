@@ -20,7 +20,7 @@ interface GatewayFigures {
   answers(): number;
 }
 
-/** Opens the metrics of a process. @param gateway figures of a gateway, if the process runs one */
+/** Opens the metrics of a process. @param gateway metrics of the gateway, if the process runs a gateway */
 export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();

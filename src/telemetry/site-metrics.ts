@@ -1,6 +1,6 @@
 /**
  * Metrics of the whole site. Each process reports the same values, so queries must use the maximum over processes. The
- * names of these metrics begin with `tapegate_site_`. The database is read once for all scrapes. The next read follows
+ * names of site metrics begin with `tapegate_site_`. The database is read once for all scrapes. The next read follows
  * after ten seconds, or after 20 times the duration of the read.
  */
 import { Gauge, type Registry } from 'prom-client';
@@ -11,7 +11,7 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum wait of a scrape for new figures. A scrape that waited this long reports older figures, up to the age
+ * Maximum wait of a scrape for new figures. After the maximum wait, a scrape reports older figures, up to the age
  * `STALE_MS`.
  */
 const WAIT_MS = 3000;

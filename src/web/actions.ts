@@ -12,7 +12,7 @@ interface Outcome {
 
 export interface Action {
   isRunning: boolean;
-  /** Error of the last change. */
+  /** Error of the last change that the user made. */
   problem: string | undefined;
   /** @returns the result; undefined after an error */
   run<Data, Variables extends AnyVariables>(

@@ -28,7 +28,7 @@ function signOut(why: string): void {
   if (isSignedIn()) dropToken(why);
 }
 
-/** @param onConnection called when the stream breaks, and when it works again */
+/** @param onConnection called when the stream breaks, and when the stream works again */
 export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
   const stream = createStream({
     url: at('graphql/stream'),

@@ -10,7 +10,7 @@ import {
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
-/** States that produce progress events. */
+/** States of requests for which the gateway sends progress events. */
 const activeStates: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
 
 interface ReceivedProgress {
@@ -25,7 +25,7 @@ interface Watched {
 }
 
 /**
- * Returns the latest progress of active requests, if it is newer than the data of the view.
+ * Returns the latest progress of active requests, if the progress is newer than the data of the view.
  * @param requestedAt when the view's data was requested, as a value of `performance.now()`
  */
 export function useProgress(

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
 import { useViewQuery, type ViewQuery } from './view-query';
 
-/** Runs a query, and repeats it when one of the given parts of the site changes. */
+/** Runs a query, and repeats the query when one of the given parts of the site changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,

@@ -6,7 +6,7 @@ import { useCallback, useEffect, useRef } from 'preact/hooks';
 const MAX_PAUSE_MS = 10_000;
 
 export interface ViewQuery<Data> {
-  /** Last result of this query. */
+  /** Last result of the view's query. */
   data: Data | undefined;
   error: CombinedError | undefined;
   isFetching: boolean;

@@ -52,11 +52,13 @@ const READY_MS = 15_000;
 /** Maximum time to stop. An engine waits 5 s for active files, and a few more seconds for aborted reads. */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled. The process's leases have expired by then. */
+/** Time after which a silent process counts as stalled. The leases of a silent process expire earlier. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/** Maximum time from start to first message, for a busy host with a cold disk. */
+/**
+ * Maximum time from the start of a process to its first message, which may take long on a busy host with a cold disk.
+ */
 const LOAD_MS = 300_000;
 /** Maximum number of processes that load at the same time. More processes would compete for processor time. */
 const MAX_LOADING = Math.max(2, availableParallelism());

@@ -171,8 +171,9 @@ async function notify({ log }: Context): Promise<void> {
 }
 
 /**
- * Serves metrics on a separate port. @param given metrics of the gateway, if this process runs one @returns a function
- * that closes the listener
+ * Serves metrics on a separate port.
+ * @param given metrics of the gateway, if this process runs a gateway
+ * @returns a function that closes the listener
  */
 async function serveMetrics(
   ctx: Context,

@@ -4,7 +4,7 @@ import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options that several commands share. The page describes each of these options once. */
+/** Options that several commands share. The page of commands describes each shared option once. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /**

@@ -43,7 +43,7 @@ export async function readPages(): Promise<Page[]> {
   return pages;
 }
 
-/** Replaces the generated parts of a page. Removes the names of these parts from `missing`. */
+/** Replaces the generated parts of a page, and removes the names of the replaced parts from `missing`. */
 async function writeParts(text: string, missing: Set<string>): Promise<string> {
   let current = text;
   for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {

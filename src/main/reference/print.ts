@@ -1,4 +1,7 @@
-/** `npm run docs`: writes the generated parts of docs/reference. The parts are committed, and a test checks them. */
+/**
+ * `npm run docs`: writes the generated parts of docs/reference. The generated parts are committed, and a test checks
+ * that the parts are current.
+ */
 import { writeFileSync } from 'node:fs';
 import { readPages } from './pages.js';
 

@@ -17,7 +17,7 @@ import { SelectedFiles } from './selected-files';
 
 const PAGE = 50;
 
-/** Pause between the last typed letter and the start of the search. */
+/** Pause between the user's last keystroke and the start of the search. */
 const TYPING_MS = 200;
 
 type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];

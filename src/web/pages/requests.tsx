@@ -15,7 +15,7 @@ import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states of requests. Without this list, the gateway omits requests that have ended. */
+/** All states of requests. A query must list all states to get requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {

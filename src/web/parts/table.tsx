@@ -1,4 +1,4 @@
-/** Shows a table of rows. The first column, or the column with `isName`, is the row header. */
+/** Shows a table of rows. The column with `isName`, or otherwise the first column, contains the row headers. */
 import type { ComponentChildren } from 'preact';
 
 export interface Column<Row> {

@@ -19,7 +19,7 @@ export interface Providers {
   audience: string;
 }
 
-/** State that the page stores while the user is at the identity provider. */
+/** Data that the page stores while the user is at the identity provider. */
 interface PendingSignIn {
   issuer: string;
   verifier: string;
@@ -101,7 +101,7 @@ export async function finishSignIn(
   if (stored === null || !isBack) return undefined;
   sessionStorage.removeItem(KEY);
   const pending = JSON.parse(stored) as PendingSignIn;
-  // a code is valid only once, and must not be in a URL that the user copies
+  // remove the code from the address: a code is valid only once, and must not be in a URL that the user copies
   history.replaceState(null, '', `${here.pathname}${pending.hash}`);
   try {
     const providers = await findProviders();
