@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory when its last copy is gone. The directories are
- * not recorded. An empty directory counts as Tapegate's if its owner, group and mode are as Tapegate sets them. Only
- * trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed directory again when
- * needed.
+ * Creates directories in the restore area, and removes each directory after its last copy. The database does not
+ * contain these directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
+ * sets. Only trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed directory
+ * again when needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -31,12 +31,15 @@ import {
 /** Mode of all directories that older versions of Tapegate created. */
 const EARLIER_MODE = 0o755;
 
-/** Maximum attempts. Another engine may remove an empty directory between its creation and its opening. */
+/**
+ * Maximum number of attempts to create and open a directory. Another engine may remove an empty directory between its
+ * creation and its opening.
+ */
 const ATTEMPTS = 5;
 
 /**
- * Mode of a new directory until its final mode is set. Identifies directories of an engine that was killed in between,
- * because other programs do not use this mode.
+ * Mode of a new directory until its final mode is set. If an engine is killed before it sets the final mode, this mode
+ * identifies the directory, because other programs do not use it.
  */
 export const NEW_MODE = 0o1700;
 
@@ -71,8 +74,9 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories, and completes directories of killed engines. An existing directory keeps its mode,
- * unless Tapegate created it and the recorded mode now permits less.
+ * Creates missing directories. If an engine was killed before it set group and mode of a directory, sets them. Any
+ * other existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now permits
+ * less.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if a directory is a link or another file; an error with code ENOENT if a parent was just
  *   removed
@@ -93,7 +97,7 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
   }
 }
 
-/** Sets the mode of an existing directory that Tapegate created. */
+/** Sets group and mode of an existing directory if Tapegate created the directory. */
 async function restrictDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   try {
@@ -104,13 +108,16 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
   }
 }
 
-/** Sets group and mode. If the group cannot be set, the actual group gets no extra rights. */
+/**
+ * Sets group and mode of a directory. If the group cannot be set, the directory's actual group gets only the rights of
+ * other users.
+ */
 async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): Promise<void> {
   const hasGroup = gid === null || (await lstat(at)).gid === gid || (await trySetGroup(at, gid));
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the modes that a completed directory may have. */
+/** Returns the modes that `finishDirectory` may set: one if the wanted group can be set, and one if not. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -143,8 +150,10 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
 }
 
 /**
- * Removes the directories of a copy, innermost first, while they are empty and look as Tapegate creates them.
- * @throws AbsentError if the disk is unavailable; the disk's error, because no later job would find an empty directory
+ * Removes the directories of a copy, innermost first, while they are empty and have the owner, group and mode that
+ * Tapegate sets.
+ * @throws AbsentError if the disk is unavailable; other errors of the disk. The caller must retry, because no other job
+ *   finds empty directories
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -153,7 +162,10 @@ export async function removeEmptyDirectories(ctx: Context, location: CopyLocatio
     if (!(await removeIfEmpty(location, dir, wantedDirectory(ctx.config, modes.get(dir))))) return;
 }
 
-/** Removes a directory if it is empty. @returns whether the directory no longer exists */
+/**
+ * Removes a directory if it is empty and has the owner, group and mode that Tapegate sets.
+ * @returns whether the directory no longer exists
+ */
 async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   try {
     const parent = await openExisting(await rootOf(disk), path.dirname(dir));
@@ -173,8 +185,9 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Returns whether owner, group and mode are as Tapegate sets them. If they differ, an operator changed the directory. A
- * file server may map the owner, as for the marker. The group may come from the parent directory.
+ * Returns whether a directory has the owner, group and mode that Tapegate sets. If not, an operator has changed the
+ * directory. The owner may be the owner of the marker, because a file server may map owners. The group may come from
+ * the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -187,8 +200,8 @@ async function looksAsCreated(stats: Stats, parent: Directory, wanted: Directory
 }
 
 /**
- * Returns whether an error means that a directory is in use, replaced or protected. Other errors say nothing about the
- * directory.
+ * Returns whether an error means that a directory must stay because it is in use, replaced or protected. After any
+ * other error, the removal must be retried.
  */
 function staysForGood(error: unknown): boolean {
   return error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
@@ -204,7 +217,10 @@ interface BatchDirectory {
 /** Returns why the contents of a copy's directory are not durable; undefined if the contents are durable. */
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
-/** The open directories of a batch. Calls must not overlap. Throws a DiskError if the disk may be at fault. */
+/**
+ * The open directories of a batch of recalls. The caller must wait for each call before the next call. The methods
+ * throw a DiskError if the disk may be at fault.
+ */
 export class OpenDirectories {
   private readonly ctx: Context;
   private readonly calls: CallWatch;

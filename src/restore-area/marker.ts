@@ -17,7 +17,10 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Returns the contents of a marker. The mount point in the marker reveals that two disks were swapped. */
+/**
+ * Returns the contents of a marker. The mount point is part of the marker so that Tapegate detects when two disks were
+ * swapped.
+ */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
@@ -74,7 +77,7 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
   await unlink(path.join(root, markerName));
 }
 
-/** Marks the mounted file system as the disk, atomically. Calling it twice is safe. */
+/** Writes the marker of a disk to the mounted file system, atomically. A second call is safe. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {

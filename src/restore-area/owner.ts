@@ -1,6 +1,6 @@
 /**
  * The owner record of a restore disk or library. The record contains the identity of the database that may change the
- * directory, and a stamp that an engine of this database replaces every few seconds.
+ * disk or library, and a stamp that an engine of this database replaces every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
@@ -20,10 +20,10 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** Error codes of a record that is unreadable or is not a regular file. */
+/** Codes of errors that mean that an owner record is unreadable or is not a regular file. */
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
-/** Thrown if an owner record names no owner, although its directory is readable. */
+/** Thrown if an owner record is damaged or unreadable, although its directory is readable. */
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
     const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;
@@ -48,10 +48,10 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record atomically. Writes nothing if another owner has taken the directory since the record was
- * read.
+ * Writes the owner record atomically. Writes nothing if another Tapegate has taken the directory since the caller read
+ * the record.
  * @param how.isFirst whether to write only if there is no record
- * @param how.takes whether to replace any record
+ * @param how.takes whether to replace the record of another owner too
  * @returns whether the record was written
  */
 export async function writeOwner(

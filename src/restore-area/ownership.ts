@@ -2,16 +2,20 @@
  * Fences copies of a database: only one Tapegate may change the restore disks and libraries, and send email and
  * webhooks.
  *
- * Each directory has an owner record (restore-area/owner.ts) with the identity of its database and a stamp. An engine's
- * jobs replace the stamp every few seconds, and record each stamp in the database before writing it. Tapegate
- * concludes:
- * - Another identity: the database was restored from a backup, or another Tapegate has taken over.
- * - A stamp that the database never recorded: this database, or the database that wrote the stamp, is a copy.
- * - A database in another cluster or directory: a copy, or the original was moved. An operator decides.
- * - A server with another start time: the server was restarted, promoted or cloned. Unless its engines were stopped in
- * an orderly way, a new process first watches the stamps for a while, because a running original would replace the
- * stamps. A process that can read no stamp stays fenced, because it may run on a host without the disks.
- * - An embedded database in the same directory as before, on a host that has not restarted: not a copy.
+ * Each restore disk and library has an owner record (restore-area/owner.ts) with the identity of its database and a
+ * stamp. An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
+ * Tapegate draws these conclusions:
+ * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
+ * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
+ * the stamp, is a copy.
+ * - The database is in another cluster or directory than before: it is a copy, or it was moved. An operator must
+ * decide.
+ * - The database server has another start time than before: the server was restarted, promoted or cloned. Unless its
+ * engines stopped cleanly, a new process first watches the stamps for a while, because engines of a running original
+ * would replace the stamps. A process that can read no stamp stays fenced, because it may run on a host without the
+ * disks.
+ * - An embedded database is in the same directory as before, and its host has not restarted: the database is not a
+ * copy.
  */
 import { randomUUID } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
@@ -40,14 +44,14 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Maximum age of a check before an action that changes something. */
+/** Maximum age of a check. Before a change, `confirm` repeats an older check. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times. Tests shorten them. */
 export const watching = {
-  /** Time in which a running owner replaces its stamps several times. */
+  /** Time for which a process watches stamps. A running owner replaces its stamps several times in this time. */
   ms: 4 * STAMP_MS,
-  /** Time within which a Tapegate that has lost a directory stops. */
+  /** Time after which a Tapegate that has lost a directory no longer uses the directory. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
@@ -78,7 +82,10 @@ export function ownershipOf(ctx: Context): Ownership {
   return found;
 }
 
-/** Checks the ownership unless the last check is recent. @throws FencedError */
+/**
+ * Checks that this Tapegate owns its restore disks and libraries, unless the last check is recent.
+ * @throws FencedError
+ */
 export async function confirmOwned(ctx: Context): Promise<void> {
   await ownershipOf(ctx).confirm();
 }
@@ -91,14 +98,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Problems of directories whose owner record could not be written. Random names of temporary files are removed from
-   * the text.
+   * Reasons why owner records could not be written, by directory. The texts omit the random names of temporary files,
+   * so that equal reasons are equal texts.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch of this process's stamps. The process recognises its own stamps even if a promoted standby lost their
-   * records.
+   * Epoch of this process's stamps. The process recognises its own stamps even if a promoted standby does not contain
+   * the records of the stamps.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -121,8 +128,9 @@ export class Ownership {
   }
 
   /**
-   * Checks the ownership. @param stamps whether to take new directories and replace stamps @returns the reason why this
-   * Tapegate is fenced
+   * Checks whether this Tapegate owns its restore disks and libraries.
+   * @param stamps whether to take directories without an owner, and to replace stamps
+   * @returns the reason why this Tapegate is fenced
    */
   async check({ stamps = false } = {}): Promise<string | undefined> {
     this.checking ??= this.checkNow(stamps).finally(() => {
@@ -132,8 +140,9 @@ export class Ownership {
   }
 
   /**
-   * Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet.
-   * @param onWait called if the call must wait
+   * Checks whether this Tapegate is fenced. First waits while a restarted database server may be a copy, or while
+   * another Tapegate may not have stopped yet.
+   * @param onWait called if `require` must wait
    * @throws FencedError
    */
   async require(onWait: () => void = () => {}): Promise<void> {
@@ -147,19 +156,20 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // removes the time, which changes with each use
+    const cause = reason.replace(/, last used .*/, ''); // ignore the time, which changes with each use
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether this Tapegate is fenced only until a wait ends. */
+  /** Whether this Tapegate is fenced only for a waiting time, and needs no operator. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
   /**
-   * Whether a watch is about to end. If two copies watch at the same time, the stamps of one copy stop the other copy.
+   * Whether the time for which this process watches stamps is about to end. The process then writes stamps itself, so
+   * that one of two copies that watch at the same time stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
@@ -168,7 +178,7 @@ export class Ownership {
   /** Records an orderly stop, so that the next start need not wait. Called when the engine stops. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // if this fails, the next start waits
+    // if the stop cannot be recorded, the next start waits
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -179,7 +189,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host saw it
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host recorded it
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
     const returned = this.awaitFormerOwner(site, seen);
@@ -201,8 +211,8 @@ export class Ownership {
   }
 
   /**
-   * Waits after a directory has stopped belonging to another Tapegate, because that Tapegate may use the directory
-   * until its next check. The sign is a stamp of this database, or the removal of the owner record.
+   * Starts a waiting time when a directory no longer belongs to another Tapegate, because that Tapegate may use the
+   * directory until its next check. The directory then contains a stamp of this database, or no owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -250,7 +260,7 @@ export class Ownership {
     return false;
   }
 
-  /** Reads the owner records. Skips unavailable directories. */
+  /** Reads the owner records of the restore disks and the library. Skips unavailable directories. */
   async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
     // skip failing disks, because a hung call would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
@@ -309,8 +319,8 @@ export class Ownership {
   }
 
   /**
-   * Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy disk may take
-   * long.
+   * Takes directories without an owner, and replaces the stamps in directories of this Tapegate. Does not wait until
+   * the records are written, because a busy disk may take long.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
@@ -330,7 +340,7 @@ export class Ownership {
     }
   }
 
-  /** Logs each problem once, for example a library that is mounted read-only. */
+  /** Logs once why an owner record could not be written, for example to a library that is mounted read-only. */
   private reportUnwritten(directory: string, problem: string | undefined): void {
     const before = this.unwritten.get(directory);
     if (problem === undefined) this.unwritten.delete(directory);
@@ -339,7 +349,7 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a stamp in the database before the stamp is written to a directory. */
+  /** Records a new stamp in the database and returns the stamp, which the caller may then write to directories. */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -347,15 +357,16 @@ export class Ownership {
   }
 }
 
-/** Returns the directories that have an owner record. */
+/** Returns the directories that have an owner record: the restore disks and the library. */
 export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'disks'>): OwnedDirectory[] {
   const library = { id: 0, mountpoint: path.resolve(ctx.config.dataDir, 'library'), isFailing: false };
   return [...disks, library];
 }
 
 /**
- * Returns the directory with links resolved. @returns undefined if there is no library, or if the library is empty and
- * may not be mounted @throws AbsentError of a restore disk
+ * Returns the path of a directory, with links resolved.
+ * @returns undefined if there is no library, or if the library is empty and may not be mounted
+ * @throws AbsentError if the directory is an unavailable restore disk
  */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
   if (id !== 0) return await rootOf({ diskId: id, mountpoint });
@@ -386,7 +397,7 @@ function isSamePlace(from: DatabaseLocation | null, to: DatabaseLocation): boole
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** Returns how the location shows that the database was copied or moved; undefined if the location is unchanged. */
+/** Returns a message if the database was copied or moved from one location to another; otherwise undefined. */
 function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))

@@ -1,7 +1,7 @@
 /**
- * A copy that is being written, in its final directory, under a name that identifies its recall. Chunks are accepted
- * immediately and written in the background, so that tape and disk work in parallel. A budget for all copies of a drive
- * limits the memory.
+ * Writes a copy to a partial file in its final directory. The name of the partial file identifies the recall. Chunks
+ * are accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
+ * memory that all copies of a drive use together.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -40,7 +40,10 @@ export async function findPartial(location: CopyLocation, name: string): Promise
   return stats && isPartial(stats) ? stats : undefined;
 }
 
-/** Removes a partial file if it is unchanged since `seen`. @returns whether the partial file no longer exists */
+/**
+ * Removes a partial file if it has not changed since `seen` was read.
+ * @returns whether the partial file no longer exists
+ */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
   return (
     (await withCopyIfPresent(location, (_file, directory) =>
@@ -51,15 +54,18 @@ export async function removePartialSeen(location: CopyLocation, name: string, se
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Limits the bytes that are read but not yet written. */
+/** Limits the bytes that were read from tape but are not yet written to disk. */
 export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/** Bytes between two syncs while writing continues, which keeps the final sync short. */
+/**
+ * Number of bytes after which a sync starts while the file is still being written. Such syncs keep the final sync
+ * short.
+ */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Creates the partial file in its constructor. The caller must call `finish` or `discard` at the end. */
+/** Writes a partial file, which the constructor creates. The caller must call `finish` or `discard` at the end. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;
@@ -70,9 +76,9 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The current sync. The kernel reports the error of a failed sync only once, and not at later syncs. */
+  /** The last sync. Its error must not be lost, because the kernel reports the error of a failed sync only once. */
   private syncing: Promise<unknown> = Promise.resolve();
-  /** Settles when all writes so far are done, in order. Rejects with the first error. */
+  /** Resolves when all writes so far have ended. Rejects with the first error of a write. */
   private written: Promise<unknown>;
   private failure: unknown;
 
@@ -87,7 +93,7 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // group not yet set
+    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // the group is not set yet
     this.written = this.opening;
     this.watchFailure();
   }
@@ -111,7 +117,10 @@ export class PartialFile {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Waits for all writes, sets attributes, syncs and closes. @returns the inode and mtime to record */
+  /**
+   * Waits for all writes, sets the attributes of the partial file, and syncs and closes the file.
+   * @returns the inode and mtime to record
+   */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
     await this.syncing;
@@ -141,7 +150,10 @@ export class PartialFile {
     }
   }
 
-  /** Starts the next sync after the previous sync. @throws the error of the previous sync */
+  /**
+   * Starts a sync after every `syncBytes` bytes. Waits until the previous sync has ended.
+   * @throws the error of the previous sync
+   */
   private async syncAhead(bytes: number): Promise<void> {
     this.unsynced += bytes;
     if (this.unsynced < this.syncBytes) return;
@@ -156,7 +168,7 @@ export class PartialFile {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {}); // the sync uses the descriptor
+    await this.syncing.catch(() => {}); // a sync may still use the descriptor
     await closeFile(fd);
   }
 

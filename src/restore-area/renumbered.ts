@@ -1,8 +1,9 @@
 /**
- * Recognises the copies of a disk after all inodes have changed. The disk was copied to another file system, or its
- * file system renumbers inodes at each mount. Copies with the recorded size and times are recognised directly. If only
- * the ctime differs, the copy's bytes are compared with its checksum, and the new inode is recorded. One engine at a
- * time compares the copies of a disk. After a killed run, the next run continues after the last recorded page.
+ * Recognises the copies of a disk after all inodes have changed. Inodes change if a disk is copied to another file
+ * system, or if its file system renumbers inodes at each mount. A copy with the recorded size and times is recognised
+ * without reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new
+ * inode is recorded. One engine at a time compares the copies of a disk. If a run is killed, the next run continues
+ * after the last recorded page.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -39,8 +40,8 @@ interface Run {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Markers under which all copies of a disk are recognised, by disk id. The markers are valid only for this host,
-   * because another host may see other inodes.
+   * Identities of the markers of disks whose copies have all been recognised, by disk id. An identity is valid only on
+   * this host, because another host may see other inodes.
    */
   private readonly known = new Map<number, string>();
 
@@ -59,7 +60,7 @@ export class Renumbering {
     }
   }
 
-  /** Compares the copies of a disk. @returns whether all copies were examined */
+  /** Compares the copies of a disk with their records. @returns whether all copies were examined */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
@@ -101,7 +102,10 @@ async function runOnDisk<T>(
   }
 }
 
-/** Returns the first copies of a page, up to `RUN_BYTES`. Progress is recorded only after all of these copies. */
+/**
+ * Returns the first copies of a page, with up to `RUN_BYTES` bytes together. Progress is recorded only after all
+ * returned copies have been compared.
+ */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {
@@ -112,8 +116,8 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 }
 
 /**
- * Returns the record to adopt for a compared copy, and counts its bytes. A copy that is recognised by its times needs
- * no new record.
+ * Returns the new inode and ctime to record for a compared copy, and counts the copy's bytes. A copy with the recorded
+ * times was not compared, and needs no new record.
  */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];

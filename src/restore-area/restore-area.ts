@@ -3,8 +3,7 @@
  *
  * A copy is written under a temporary name in its final directory, synced and renamed, so that a file with its final
  * name is complete. No path leads outside the mount point: a directory is used through an open handle whose path the
- * kernel has confirmed. A process killed at any point leaves at most a partial file, whose name contains recall and
- * epoch.
+ * kernel has confirmed. A process killed at any point leaves at most a partial file, whose name identifies the recall.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -19,10 +18,10 @@ export interface CopyLocation extends MarkedDisk {
 }
 
 export interface Directory {
-  /** Path through the descriptor, which no later rename or link can redirect. */
+  /** Path of the directory through its open descriptor, which no later rename or link can redirect. */
   fdPath: string;
   handle: FileHandle;
-  /** Path of the directory when it was opened, and of its mount point, both without links. */
+  /** Path of the directory when it was opened, without links. `root` is the path of its mount point, without links. */
   path: string;
   root: string;
 }
@@ -37,7 +36,10 @@ export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
 
-/** @throws Error if the directory was moved; with code ENOENT if the directory was removed */
+/**
+ * Checks that an open directory is still at its path.
+ * @throws Error if the directory was moved; an error with code ENOENT if the directory was removed
+ */
 export function checkInPlace(directory: Directory): void {
   const currentPath = readPath(directory);
   if (currentPath === removedPath(directory.path)) throw justRemoved(directory.path);
@@ -56,7 +58,7 @@ function readPath({ fdPath, path }: Directory): string {
 /** Returns the path that the kernel reports for a removed directory. */
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** Replaces the descriptor path in an error's text by the directory's path. @returns the error */
+/** Replaces the path through the descriptor in an error message by the path of the directory. @returns the error */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
@@ -71,7 +73,7 @@ function justRemoved(path: string): Error {
 }
 
 /**
- * Opens the directory of a copy and calls `use`.
+ * Opens the directory of a copy and calls `use` with the path of the copy.
  * @param use receives a path that no later rename or link can redirect. The copy itself may be missing
  * @throws an error with code ENOENT if the directory is missing; other errors of `openExisting`
  */
@@ -84,7 +86,7 @@ export async function withCopy<T>(
   );
 }
 
-/** Opens a directory and calls `use`. @throws the errors of `openExisting` */
+/** Opens a directory, passes it to `use`, and closes it. @throws the errors of `openExisting` */
 export async function withDirectory<T>(
   root: string,
   dir: string,
@@ -101,8 +103,8 @@ export async function withDirectory<T>(
 }
 
 /**
- * Opens the directory of a copy and calls `use`. Returns undefined if the directory or the file is missing, or if a
- * link or file has replaced the directory.
+ * Opens the directory of a copy and calls `use` with the path of the copy. Returns undefined if the directory or the
+ * file is missing, or if a link or file has replaced the directory.
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
@@ -111,7 +113,7 @@ export async function withCopyIfPresent<T>(
   return await withCopy(location, use).catch(ignoreReplaced);
 }
 
-/** Ignores the error that a directory is missing, or was replaced by a link or file. */
+/** Ignores an error that means that a directory is missing, or was replaced by a link or file. */
 export function ignoreReplaced(error: unknown): undefined {
   const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
@@ -181,6 +183,6 @@ async function findInTheWay(wanted: string, code: string | undefined): Promise<s
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of links';
   if (code !== 'ENOENT') return undefined;
-  const stats = await lstat(wanted).catch(() => undefined); // nothing, not even a link
+  const stats = await lstat(wanted).catch(() => undefined); // no entry exists, not even a link
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

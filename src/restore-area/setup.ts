@@ -1,6 +1,6 @@
 /**
- * Registers and marks restore disks. A new disk is marked if it is certainly the mounted disk. From then on, only the
- * marker identifies the disk, because an empty directory looks like an empty disk.
+ * Registers and marks restore disks. Tapegate marks a new disk if the disk is certainly mounted. After this, only the
+ * marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -37,7 +37,10 @@ import { findForeign, ownershipOf } from './ownership.js';
 import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
-/** Options for new directories. Other users get no write permission, regardless of the umask. */
+/**
+ * Options of `mkdir` for the mount points that Tapegate creates. Other users get no write permission, regardless of the
+ * umask.
+ */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
@@ -68,7 +71,7 @@ export async function prepareDisks(ctx: Context): Promise<void> {
  * @param input.create whether to create a missing mount point, as a directory of the parent file system
  * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
  *   its copies
- * @returns the reason if the disk could not be marked. No copy is stored on an unmarked disk
+ * @returns the disk and, if the disk could not be marked, the reason. No copy is stored on an unmarked disk
  * @throws InvalidInputError
  */
 export async function addDisk(
@@ -78,7 +81,7 @@ export async function addDisk(
   await ownershipOf(ctx).require();
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check before anything is created
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check the path before the directory is created
     await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -146,8 +149,8 @@ async function findReal(wanted: string): Promise<string> {
 
 /**
  * Removes a restore disk and its marker. Leaves other files on the disk alone.
- * @returns the reason if the marker could not be removed
- * @throws NotFoundError; InUseError, with figures, if the disk contains copies or recalls will store copies on it
+ * @returns the removed disk and, if its marker could not be removed, the reason
+ * @throws NotFoundError; InUseError if the disk contains copies or recalls will store copies on it
  */
 export async function removeDiskAndMarker(
   ctx: Context,
@@ -164,15 +167,15 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Actual free bytes; null if unknown; `problem` then contains the reason. */
+  /** Free bytes of the file system. If null, `problem` contains the reason why the number is unknown. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
 }
 
 /**
- * Returns the restore disks with their free space, measured on this host or, if not possible, last recorded by an
- * engine.
+ * Returns the restore disks with their free space. If this host cannot measure a disk, returns the free space that an
+ * engine last recorded.
  */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const disks = await listDisks(ctx);
@@ -193,12 +196,14 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Maximum number of recorded copies to look for. One copy is enough to identify the disk. */
+/**
+ * Maximum number of recorded copies to look for on a disk without a marker. One copy is enough to identify the disk.
+ */
 const MAX_PROOFS = 100;
 
 /**
- * Marks a new disk, unless the disk was in use and all its copies are missing. Calling it twice is safe. @returns the
- * reason if the disk has no marker
+ * Marks a new disk, unless the disk was in use and all its copies are missing. A second call is safe.
+ * @returns the reason if the disk has no marker
  */
 export async function ensureMarked(
   ctx: Context,
@@ -236,7 +241,10 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/** Probes a disk that may have another file system than before. */
+/**
+ * Records again whether the file system ignores such differences, because the disk may have another file system than
+ * before.
+ */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   const folds = await foldsNames(root).catch(() => undefined); // a later call probes a disk that is not writable now
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
@@ -261,12 +269,12 @@ export async function foldsNames(root: string): Promise<boolean> {
 }
 
 /**
- * Marks a disk for the first time. If another host was first, the disk is that host's file system, and this host may
+ * Marks a disk for the first time. If another host has already marked the disk, does not mark it, because this host may
  * see only the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  // an error may occur after the name is recorded; the next call then puts the marker in place
+  // if an error occurs after the marker's name is recorded, the next call puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
   // another process of this host may have recorded its marker first, but not put it in place

@@ -2,8 +2,8 @@
  * Measures the actual free space of restore disks, which other programs may fill.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
- * most a second while the rows of the disks are unchanged. A disk that does not respond in time is skipped until it
- * responds.
+ * most a second while the rows of the disks in the database are unchanged. A disk that does not respond in time is
+ * skipped until it responds.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -29,15 +29,15 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies unsigned numbers of statfs. Limits the result, because a file system without a limit may report more bytes
- * than the database can store.
+ * Multiplies a number of blocks by the block size, both unsigned numbers of `statfs`. Limits the result, because a file
+ * system without a limit may report more bytes than the database can store.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
   return bytes < MOST_BYTES ? bytes : MOST_BYTES;
 }
 
-/** @throws Error if the figures are unavailable */
+/** Reads the total and free bytes of a file system. @throws Error if the file system does not report its size */
 export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not report its size');
@@ -56,7 +56,9 @@ function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
-/** Returns the reserve for overhead such as partial blocks and directories: 1 %, at most 1 GiB. */
+/**
+ * Returns the bytes to keep free for overhead such as partial blocks and directories: 1 % of the disk, at most 1 GiB.
+ */
 export function marginOf({ totalBytes }: FileSystem): bigint {
   const hundredth = totalBytes / 100n;
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
@@ -83,8 +85,7 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * Runs measurements one after the other. Waiting for an earlier measurement does not count against a disk's time
-   * limit.
+   * The last measurement, for which the next measurement waits. This wait does not count against a disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured. Must not block. */
@@ -101,7 +102,7 @@ export class DiskGauge {
     return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }
 
-  /** Returns the free space by disk id. The caller passes all disks, because some disks may share a file system. */
+  /** Returns the free space by disk id. The caller must pass all disks, because some disks may share a file system. */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));
     this.queue = measured.catch(() => {});
@@ -138,12 +139,12 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. Called after an operator changed something. */
+  /** Clears cached measurements. Called after an operator has made a change. */
   clearCache(): void {
     this.known.clear();
   }
 
-  /** @throws Error if the disk is unavailable or untrusted, or its figures are unavailable */
+  /** @throws Error if the disk is unavailable or untrusted, or its free space cannot be read */
   async readSpace(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const untrusted = await findUntrusted({ root }, this.group);
@@ -158,7 +159,7 @@ export class DiskGauge {
 }
 
 /**
- * Measures a disk.
+ * Measures the free space of a disk.
  * @param group TAPEGATE_RESTORE_GROUP
  * @returns the free space, or a problem such as a disk that does not respond
  */
@@ -183,7 +184,8 @@ export async function measureDisk(
 
 /**
  * Returns an engine's periodic job, which measures all disks and records the results for processes without access to
- * the disks. Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
+ * the disks. Skips a disk that is suspended as failing, because `FailingDisks.retry` probes such disks. Suspends a disk
+ * that hangs.
  */
 export function createMeasurement(
   ctx: Context,

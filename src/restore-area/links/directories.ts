@@ -1,6 +1,6 @@
 /**
- * Creates the directories of links. The directories get the mode and group of the originals, as directories on restore
- * disks do, regardless of the umask. The names of files in a private directory therefore stay private.
+ * Creates the directories that contain links. Each directory gets the mode and group of the original directory,
+ * regardless of the umask. Therefore the names of files in a private directory stay private.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,13 +11,15 @@ import { type DirectoryAttributes, wantedDirectory, withoutGroup } from '../attr
 import { isUnfinished, NEW_MODE } from '../made-directories.js';
 import { type Directory, withDirectory } from '../restore-area.js';
 
-/** Returns the mode and group of directories, given by absolute paths, in the same order. */
+/** Returns the wanted mode and group of each directory in `dirs`, a list of absolute paths. */
 export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
 
 /** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
-/** Returns a function that finds the attributes of directories below, at and above TAPEGATE_LINK_ROOT. */
+/**
+ * Returns a function that returns the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below.
+ */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {
@@ -33,7 +35,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory, or completes a directory that a killed engine created. An existing directory keeps its mode.
+ * Creates a directory and sets its group and mode. If an engine was killed between these steps, sets group and mode of
+ * the existing directory. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  *   just removed
@@ -46,7 +49,8 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
 }
 
 /**
- * Sets group and mode through the open directory, because users who may write in the parent may have replaced its name.
+ * Sets group and mode of a new directory through its descriptor, because users who may write in the parent directory
+ * may have replaced the new directory.
  */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();

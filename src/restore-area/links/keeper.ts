@@ -1,4 +1,4 @@
-/** Settles pending links, and creates links to new copies early. */
+/** Creates and removes pending links. Creates links to new copies before the periodic job does. */
 
 import path from 'node:path';
 import { messageOf, UnavailableError } from '../../core/errors.js';
@@ -21,13 +21,19 @@ import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
-/** Links per claim, few enough to settle before the claim expires even if each call is slow. */
+/**
+ * Number of links that an engine claims at a time, few enough to handle before the claim expires, even if each call is
+ * slow.
+ */
 const PAGE = 100;
 
-/** Time limit for early links, so that a hung file system does not delay a drive. A job creates the remaining links. */
+/**
+ * Time limit of `makeEarly`, so that a hung file system does not delay a drive. The periodic job creates the remaining
+ * links.
+ */
 const EARLY_MS = 5000;
 
-/** Records this engine's TAPEGATE_LINK_ROOT. All engines must have the same setting. */
+/** Records the value of TAPEGATE_LINK_ROOT in the database. All engines must have the same value. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);
@@ -40,7 +46,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. Use one instance per process. A `LinkKeeper` makes no call while another call hangs and
+ * Creates and removes links. Use one instance per process. A `LinkKeeper` makes no call while an earlier call hangs and
  * blocks a thread.
  */
 export class LinkKeeper {
@@ -54,8 +60,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Settles all pending links. @throws Error if the link directory hangs; later calls do nothing until the directory
-   * responds
+   * Creates and removes all pending links.
+   * @throws Error if TAPEGATE_LINK_ROOT does not respond in time; later calls do nothing until it responds
    */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {
@@ -68,8 +74,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Creates links to new copies. Does nothing without TAPEGATE_LINK_ROOT. Never throws, because a job creates links
-   * that fail here.
+   * Creates links to new copies. Does nothing if TAPEGATE_LINK_ROOT is not set. Never throws, because the periodic job
+   * tries failed links again.
    */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
@@ -81,7 +87,7 @@ export class LinkKeeper {
   private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     const links = await recordEarlyLinks(this.ctx, copies);
     const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
-    // the job reports obstacles
+    // ignore errors, because the periodic job tries failed links again and reports their errors
     const options = { mountpoints, attributesOf: this.attributesOf };
     for (const link of links) await makeLink(link, { ...link, ...options }).catch(() => {});
   }
@@ -128,8 +134,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. Never rejects: the link no longer exists, so its copy may be
-   * removed even if directories remain.
+   * Removes empty directories above a removed link. Never rejects, because the copy may be removed even if directories
+   * of its link remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
@@ -138,8 +144,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Syncs the directories of links. Called before anything is recorded, so that recorded links and removals are
-   * durable.
+   * Syncs the directories of created or removed links. Called before the results are recorded in the database, so that
+   * recorded results are durable.
    */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
@@ -155,7 +161,10 @@ export class LinkKeeper {
     }
   }
 
-  /** Removes links whose rows other engines settled while this process was stalled. */
+  /**
+   * Called for links that other engines recorded while this process was stalled. Removes links of this process that
+   * differ from the records.
+   */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);
     const noted = await readNoted(this.ctx, ids);

@@ -1,9 +1,9 @@
 /**
- * Creates and removes links at archive paths, and the directories of links.
+ * Creates and removes symbolic links at archive paths, and the directories that contain these links.
  *
- * A new link replaces only a link into the restore area, or a dangling link. Links in the path of the directory are
- * followed if they are trusted, because archives use such links. Users may write in directories of the archive, and may
- * replace a directory by a link at any moment. Therefore each call uses an open directory whose path the kernel has
+ * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
+ * of a new link's directory, because archives contain such links. Users may write in directories of the archive, and
+ * may replace a directory by a link at any moment. Therefore each call uses an open directory whose path the kernel has
  * confirmed.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
@@ -18,7 +18,7 @@ import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
-/** Thrown if another file is at the archive path, or if an untrusted link leads to its directory. */
+/** Thrown if another file is at a link's path, or if the path of its directory contains an untrusted link. */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);
@@ -33,7 +33,9 @@ interface LinkOptions {
   attributesOf: AttributesOf;
 }
 
-/** Maximum attempts. An empty directory may be removed by another engine before the link is created. */
+/**
+ * Maximum number of attempts to create a link. Another engine may remove an empty directory before the link is created.
+ */
 const ATTEMPTS = 20;
 
 /**
@@ -95,7 +97,7 @@ async function placeLink(
 }
 
 /**
- * Removes a link with this target. Removes no other file, and no file behind an untrusted link.
+ * Removes the link at `at` if its target is `target`. Removes no other file, and does not follow an untrusted link.
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
@@ -114,13 +116,13 @@ export async function removeLink({ at, target }: Link): Promise<void> {
 
 const partsOf = (file: string): string[] => file.split('/').filter((name) => name !== '' && name !== '.');
 
-/** Limit of the Linux kernel. */
+/** Maximum number of links in a path, as in the Linux kernel. */
 const MOST_LINKS = 40;
 
 interface Way {
   /** The existing part of the path, with links resolved. */
   real: string;
-  /** The remaining names, which do not exist. */
+  /** The names in the remaining part of the path, which does not exist. */
   missing: string[];
   /** A dangling link in the path, if any. */
   dangling?: string;
@@ -137,7 +139,7 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
   for (const [n, part] of parts.entries()) {
     const next = path.join(real, part);
     const stats = await lstat(next).catch(ignoreNothing);
-    // a killed engine may have left a directory without its mode; the next link completes it
+    // if an engine was killed before it set a directory's mode, `createLinkDirectory` sets the mode
     if (!stats || (stats.isDirectory() && isUnfinished(stats))) return { real, missing: parts.slice(n) };
     if (!stats.isSymbolicLink()) {
       real = next;
@@ -173,7 +175,7 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
 }
 
 /**
- * Opens a directory of links and passes it to `use`.
+ * Opens a directory that contains links and passes it to `use`.
  * @returns undefined if the directory is missing, or was just replaced by a link or file
  * @throws InTheWayError if the path contains an untrusted link
  */
@@ -217,7 +219,10 @@ async function replaceLink(
   }
 }
 
-/** Returns the error for an obstacle. The message does not show the target of another user's link. */
+/**
+ * Returns the error for a file that Tapegate does not replace by a link. The message does not show the target of
+ * another user's link.
+ */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a link of Tapegate' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
@@ -228,11 +233,12 @@ function isBelow(file: string, directory: string): boolean {
 }
 
 /**
- * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
- * them. If owner, group or mode differ, an operator changed the directory, and the directory stays. Directories behind
- * a link that leads out of TAPEGATE_LINK_ROOT stay too.
+ * Removes the directories above a removed link, innermost first, while they are empty and have the owner, group and
+ * mode that `makeLink` sets. A directory with another owner, group or mode stays, because an operator changed it.
+ * Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
- * Does not sync. A directory that reappears after a crash is empty, and is removed with the next link in it.
+ * Does not sync the removal, because a directory that reappears after a crash is empty, and is removed with the next
+ * link in it.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -244,7 +250,7 @@ export async function tidyLinkDirectories(root: string, at: string, attributesOf
   }
 }
 
-/** Returns the directories above a path, innermost first, without the root. */
+/** Returns the directories above a path, innermost first, without `/`. */
 function linkDirectoriesAbove(at: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
@@ -252,7 +258,9 @@ function linkDirectoriesAbove(at: string): string[] {
 }
 
 /**
- * Removes a directory if it is empty. @param root path without links @returns whether the directory no longer exists
+ * Removes a directory if it is empty and has the owner, group and mode that `makeLink` sets.
+ * @param root TAPEGATE_LINK_ROOT, with links resolved
+ * @returns whether the directory no longer exists
  */
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   // DIRECTORY_MODE applies if the directory was created before its mode was recorded
@@ -284,8 +292,8 @@ interface Standing {
 }
 
 /**
- * Returns the entry at a link's path. @returns undefined if the path is free @throws InTheWayError if an untrusted link
- * leads to its directory
+ * Returns the target and stats of the entry at a link's path; undefined if no entry exists.
+ * @throws InTheWayError if the path of its directory contains an untrusted link
  */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
   return await inLinkDirectory(path.dirname(at), (directory) =>
