@@ -1,4 +1,4 @@
-/** Listens for connections, passes the requests of each connection on in order, and rejects malformed requests. */
+/** Listens for connections, handles the requests of each connection in order, and rejects malformed requests. */
 import { once } from 'node:events';
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // an import continues only after authentication
+      // let the client send the body, except of an import, which continues only after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -80,7 +80,7 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // Node.js would silently drop all headers after the first thousand; `maxHeaderSize` limits them
+  // remove the limit of Node.js, which would silently drop headers after the first thousand; `maxHeaderSize` remains
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // an `Expect` header other than 100-continue may be ignored (RFC 9110, 10.1.1)

@@ -45,11 +45,11 @@ export class KnownCallers {
 
 const NONE: Quotas = new Set<string>();
 
-/** Returns the caller that belongs to an identity, with the caller's rights. */
+/** Returns the caller with an authenticated identity, and the caller's rights. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
-  // no quota, rule or role can name the other groups, and the database rejects them
+  // drop groups that the database cannot store, because no quota, rule or role can name such a group
   const groups = (identity.groups ?? []).filter(isStorable);
   const rights = await readRights(ctx, name, groups);
   const own = roles.has('user') ? rights : { uses: [], manages: [] };
@@ -102,7 +102,7 @@ export function openCaller(address: string | undefined): Caller {
 const MAX_NAME = 255;
 
 /**
- * Returns the name if it is a valid user name.
+ * Returns a user name unchanged if the name is valid.
  * @throws HttpError 401
  */
 export function checkName(name: string, source: string): string {
@@ -114,9 +114,9 @@ export function checkName(name: string, source: string): string {
 }
 
 /**
- * Returns the name under which Tapegate knows an issuer's user or group. The names of the first issuer's users and
- * groups are unchanged. All other names get their issuer's name as a suffix, because names are unique only within an
- * issuer.
+ * Returns the name under which Tapegate knows an issuer's user or group. The names of the first configured issuer's
+ * users and groups are unchanged. All other names get their issuer's name as a suffix, because names are unique only
+ * within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
@@ -129,7 +129,7 @@ export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, give
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // issuers' names contain no @
+  // the text after the last @ is the issuer's name, because issuers' names contain no @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);
@@ -137,7 +137,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** A cache whose keys are chosen by clients. Limits the age and the number of entries. */
+/** Cache with keys that clients choose. Limits the age and the number of entries. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;
@@ -152,8 +152,8 @@ export class Recent<Value> {
   }
 
   /**
-   * Returns the cached value for a key, or loads it. After a failure, the next call loads again. If `clear` is called
-   * while a value is being loaded, the value is loaded again at once.
+   * Returns the cached value for a key, or loads the value. After a failed load, the next call loads the value again.
+   * If `clear` is called while a value is being loaded, the value is loaded again at once.
    */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {

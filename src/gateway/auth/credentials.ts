@@ -25,14 +25,15 @@ export function readCredentials(req: IncomingMessage): Credentials | undefined {
 
 const BASIC = 'Basic realm="Tapegate", charset="UTF-8", ';
 
-/** @param problem a message for people, which must not repeat the credentials */
+/** @param problem an error message for the user, which must not contain the credentials */
 export function unauthenticated(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': `${BASIC}Bearer realm="Tapegate"` });
 }
 
 /**
- * Removes the offer of Basic from a rejection if a page's script sent the request. If Basic is offered, browsers show
- * their own login dialog. To avoid the dialog, scripts send `X-Requested-With`.
+ * Removes Basic authentication from the challenge of a 401 error if a script of a web page sent the request. For a
+ * Basic challenge, the browser would show its own login dialog. Scripts send the header `X-Requested-With` to avoid the
+ * dialog.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -41,8 +42,8 @@ export function spareDialog(error: unknown, { headers }: IncomingMessage): unkno
 }
 
 /**
- * Returns the rejection of an invalid token in the form of RFC 6750.
- * @param problem a message for people, which must not repeat the credentials
+ * Returns the error for an invalid token, with the challenge of RFC 6750.
+ * @param problem an error message for the user, which must not contain the credentials
  */
 export function invalidToken(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': 'Bearer error="invalid_token", realm="Tapegate"' });
@@ -55,7 +56,10 @@ interface DiscoveryConfig {
   publicUrl: string | undefined;
 }
 
-/** Creates the handler for the metadata. The metadata exists only if the gateway accepts tokens of issuers. */
+/**
+ * Creates the handler that serves the gateway's OAuth metadata (RFC 9728). The metadata exists only if the gateway
+ * accepts tokens of identity providers.
+ */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {
     if (!access.auth.has('oidc')) return next();
@@ -65,7 +69,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // a command needs both fields to request a token; the RFC allows additional names (2)
+      // commands need both fields to request a token; RFC 9728 (2) allows additional fields
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });
@@ -76,7 +80,7 @@ function ownUrl(req: Request, publicUrl: string | undefined): string {
   return publicUrl ?? `${req.protocol}://${req.get('host')}`;
 }
 
-/** Adds the URL of the metadata to a rejection (RFC 9728, 5.1). */
+/** Adds the URL of the gateway's OAuth metadata to a 401 error (RFC 9728, 5.1). */
 export function pointToIssuers(error: unknown, req: Request, { access, publicUrl }: DiscoveryConfig): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || !access.auth.has('oidc')) return error;
   const challenge = `${error.headers['WWW-Authenticate']}, resource_metadata="${ownUrl(req, publicUrl)}${METADATA_PATH}"`;

@@ -15,7 +15,7 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Returns the caller of a request that has passed `createIdentifier`. */
+/** Returns the caller of a request that the handler of `createIdentifier` has authenticated. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('the request has not passed the identifier');
@@ -24,13 +24,13 @@ export function callerOf(req: IncomingMessage): Caller {
 
 export interface Identifier {
   /**
-   * Handler that must run before all other handlers.
+   * Handler that authenticates each request, and must run before handlers that call `callerOf`.
    * @throws HttpError 401
    */
   handler: RequestHandler;
-  /** Stops checking the callers of open responses. */
+  /** Stops checking whether the callers of open responses are still valid. */
   close(): void;
-  /** Writes pending records. Call `finish` after the last response. */
+  /** Writes pending counts of anonymous requests to the database; must be called after the last response. */
   finish(): Promise<void>;
 }
 
@@ -55,7 +55,7 @@ export function createIdentifier(ctx: Context): Identifier {
     const hasCredentials = req.headers.authorization !== undefined;
     const legacyCaller = !hasCredentials && auth.has('legacy') ? await legacy.find(req, res) : undefined;
     if (legacyCaller) return legacyCaller;
-    // without authentication, unknown credentials are ignored (the REST contract, 1.4)
+    // a gateway without authentication ignores unknown credentials (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
       return openCaller(address);
@@ -83,14 +83,14 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-/** Records a rejected request without its credentials, because a secret may be in the wrong header. */
+/** Records a rejected request in the audit log, but not its headers, because any header may contain a secret. */
 function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpError): void {
   const caller = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** Rejects unauthenticated requests through a proxy, because every client of a proxy seems to be local. */
+/** Rejects unauthenticated requests through a proxy, because every client of a proxy on this host seems to be local. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

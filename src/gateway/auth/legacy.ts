@@ -12,12 +12,15 @@ import { routeOf } from '../http/routes.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/** Delay between a use and the writing of the counts. A killed process loses the counts of its last seconds. */
+/**
+ * Delay between the use of an endpoint and the write of its count to the database. A killed process loses the counts of
+ * its last seconds.
+ */
 const WRITE_MS = 5000;
 
 /**
- * Maximum number of kinds of uses, and of rejections, that are counted separately in a day. All other kinds are counted
- * together, so that no client can fill the table.
+ * Maximum number of combinations of endpoint, address and user that are counted separately in a day. Further requests
+ * are counted only by endpoint, so that no client can fill the table.
  */
 const MAX_KINDS = 10_000;
 
@@ -39,7 +42,7 @@ export class LegacyCallers {
   }
 
   /**
-   * @returns undefined if the endpoint is not open to the caller
+   * @returns an anonymous caller; undefined if the endpoint is not open to the client's address
    * @throws HttpError 401 for a caller behind an unlisted proxy
    */
   async find(req: Request, res: Response): Promise<Caller | undefined> {
@@ -51,7 +54,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // the user in the body is known only at the end of the response
+    // count at the end of the response, because only then the user that the body names is known
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
@@ -59,7 +62,7 @@ export class LegacyCallers {
   /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // the body may also name a user, but was not read
+    // use only the path, because the body, which may also name a user, was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }
@@ -125,7 +128,7 @@ export class LegacyCallers {
   }
 }
 
-/** Path below which the endpoints of the REST contract have their routes. */
+/** Path prefix of the endpoints of the REST contract. */
 const CONTRACT = '/tape_control/api/v1';
 
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
@@ -149,7 +152,10 @@ function nameInPath({ path }: Request): string {
   }
 }
 
-/** Returns a name that the database accepts; empty if the name is not acceptable. No quota has a longer name. */
+/**
+ * Returns a user name in a form that the database accepts. Returns an empty string if the name contains NUL or is
+ * longer than any quota's name.
+ */
 function clean(user: string): string {
   return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
 }

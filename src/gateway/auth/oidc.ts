@@ -43,7 +43,8 @@ const ALGORITHMS = [
 ];
 
 /**
- * Accepted types: an access token or an untyped JWT. Tokens that the issuer signs for other purposes have other types.
+ * Matches the header field `typ` of accepted tokens: an access token or an untyped JWT. Tokens that the issuer signs
+ * for other purposes have other types.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
@@ -63,8 +64,9 @@ export class OidcCallers {
   }
 
   /**
-   * @returns undefined if the token is not a JWT
-   * @throws HttpError 401; 403 if the token lacks a required scope; 503 while the token cannot be verified
+   * @returns the identity that the token names; undefined if the token is not a JWT
+   * @throws HttpError 401 if the token is invalid; 403 if the token lacks a required scope; 503 if the issuer is
+   * unavailable
    */
   async find(token: string): Promise<Identity | undefined> {
     if (!/^[\w-]+\.[\w-]+\.[\w-]*$/.test(token)) return undefined;
@@ -93,7 +95,7 @@ export class OidcCallers {
     }
   }
 
-  /** Returns the issuer that the token names. The token is not verified yet. */
+  /** Returns the issuer that a token names, before the token is verified. */
   private findIssuer(token: string): Issuer {
     let issuer: Issuer | undefined;
     try {
@@ -123,7 +125,7 @@ export class OidcCallers {
   }
 }
 
-/** Reads a claim by its name, which may contain dots, or by a path of names. */
+/** Reads a claim of a token by its name, which may contain dots, or by a path of names that are separated by dots. */
 function readClaim(payload: JWTPayload, claim: string): unknown {
   if (Object.hasOwn(payload, claim)) return payload[claim];
   let value: unknown = payload;
@@ -134,7 +136,7 @@ function readClaim(payload: JWTPayload, claim: string): unknown {
   return value;
 }
 
-/** Returns the words of a claim, which is a list of strings or one string. */
+/** Returns the words in a claim, which is a list of words, or one string of words separated by spaces or commas. */
 function readWords(value: unknown): string[] {
   if (typeof value === 'string') return value.split(/[\s,]+/).filter((word) => word !== '');
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
@@ -147,9 +149,9 @@ function readWords(value: unknown): string[] {
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * Limits the roles of a token with scopes of the WLCG profile. `storage.stage` permits requests, and `storage.read`
- * permits reading. A limited token gives no operator's rights, and no rights in other users' quotas. A token that is
- * limited to a path is rejected.
+ * Limits the roles of a token with scopes of the WLCG profile. The scope `storage.stage` permits requests, and the
+ * scope `storage.read` permits reading. A token with WLCG scopes gives no operator rights, and no rights in other
+ * users' quotas. Rejects a token whose scopes are limited to a path.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -180,7 +182,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** Describes why a token is invalid, without any part of the token. */
+/** Returns the reason why a token is invalid, in a message that contains no part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;
@@ -192,18 +194,18 @@ const ANSWER_MS = 5000;
 /** Time after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Pause after a failed reload, and minimum interval of reloads for unknown keys. */
+/** Pause after a failed reload of an issuer's keys, and minimum interval between reloads that unknown keys cause. */
 const PAUSE_MS = 30_000;
 
 /**
- * Pause after a failed request to an issuer. Without the pause, any client could cause requests by sending unsigned
- * tokens.
+ * Pause after a failed request to an issuer. Without the pause, any client could cause requests to the issuer by
+ * sending unsigned tokens.
  */
 const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Codes of errors that the token causes. The issuer causes all other errors. */
+/** Codes of errors that mean an invalid token. All other errors mean a failure of the issuer. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
@@ -226,7 +228,7 @@ class Issuer {
   }
 
   /**
-   * Returns the key of a token. Keys that were loaded before stay valid while the issuer does not answer.
+   * Returns the issuer's key that verifies a token. Loaded keys stay valid while the issuer does not answer.
    * @throws HttpError 503 if an unknown key cannot be loaded
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
@@ -287,7 +289,7 @@ class Issuer {
     throw new Error('it has no metadata document');
   }
 
-  /** Reloads the keys in the background if they are old. */
+  /** Reloads the issuer's keys in the background if the last load was more than `KEYS_MS` ago. */
   private refresh(keys: Keys): void {
     if (performance.now() < this.askedAt + KEYS_MS) return;
     this.askedAt = performance.now();
@@ -302,7 +304,7 @@ class Issuer {
     );
   }
 
-  /** Logs the failure once, until the issuer answers again. */
+  /** Logs a failure of the issuer, but only once until the issuer answers again. */
   private logUnavailable(error: unknown): void {
     if (!this.isUnavailable) this.log.warn(`the issuer ${this.url} is unavailable: ${messageOf(error)}`);
     this.isUnavailable = true;

@@ -1,4 +1,7 @@
-/** Ends open responses, such as lists and streams, when their caller is no longer valid. */
+/**
+ * Ends open responses, such as lists and streams, when the caller's token has expired or was revoked, or the caller's
+ * rights have changed.
+ */
 import type { Response } from 'express';
 import type { Caller } from '../../core/caller.js';
 import { logFailure } from '../../core/errors.js';
@@ -7,7 +10,10 @@ import { type Rights, readRights } from '../../domain/access/members.js';
 import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
-/** Interval of checks. The interval is half of the documented delay, because a check may fail. */
+/**
+ * Interval at which the callers of open responses are checked. The interval is half of the documented delay, because a
+ * check may fail.
+ */
 const CHECK_MS = 2000;
 
 /**
@@ -31,7 +37,7 @@ export class OpenResponses {
   private checking: Promise<void> = Promise.resolve();
   /** Whether rights have changed since the last check. */
   private haveRightsChanged = false;
-  /** Version of the anonymous callers' rights at the last check. */
+  /** Version number of the anonymous callers' rights at the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {
@@ -64,7 +70,7 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers have no stored version, so compare with the last check; the first may end streams needlessly
+    // anonymous callers store no version, so compare with the last check; the first check may end streams needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -73,7 +79,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that becomes a stream later ends at that moment; other responses finish with the old rights
+      // a response that later becomes a stream ends when the stream begins; other responses finish with the old rights
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }
@@ -85,8 +91,8 @@ export class OpenResponses {
   }
 
   /**
-   * Ends the responses of callers that are no longer valid or have other rights. A failed check is repeated at the next
-   * interval.
+   * Ends the responses of callers whose tokens are no longer valid or whose rights have changed. A failed check is
+   * repeated at the next interval.
    */
   private async endInvalid(): Promise<void> {
     try {

@@ -1,6 +1,6 @@
 /**
  * Creates Unix sockets on which a gateway listens for its proxies. The permissions of a socket decide which processes
- * may name users.
+ * may send requests in the name of users.
  */
 import { once } from 'node:events';
 import { statSync, unlinkSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 /**
  * Listens on a socket that only its owner and its group can open. Removes the socket when the server closes, and
  * replaces the socket of a killed process.
- * @throws Error with the path
+ * @throws Error that names the path of the socket
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
   try {
@@ -28,7 +28,7 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      // fails if the directory still contains the socket, which is removed when the server closes
+      // ignore a failure: the directory may still contain the socket, which is removed when the server closes
       await rmdir(dir).catch(() => {});
     }
     const { ino } = statSync(file);

@@ -1,6 +1,6 @@
 /**
  * Identifies callers that a proxy has authenticated, by a header with the user's name or with the subject of the user's
- * certificate. Only listed proxies may send these headers. Requests of other senders are rejected.
+ * certificate. Rejects a request with such a header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -60,8 +60,8 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 }
 
 /**
- * Returns the roles that the rules assign. Every authenticated caller has the role `user`, unless the site has a rule
- * that assigns `user` to certain callers.
+ * Returns the roles that the site's rules assign to a user and the user's groups. Every authenticated caller has the
+ * role `user`, unless the site has a rule that assigns `user` to certain callers.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
@@ -70,9 +70,9 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 }
 
 /**
- * Returns a header that a proxy sets; undefined if empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: the client may have sent
- * one
+ * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: one of the two may be the
+ * client's
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -83,19 +83,19 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
     throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
-  // Node.js has removed the surrounding white space of HTTP; other space is part of the name
+  // do not trim the value: Node.js has removed the spaces that HTTP ignores, and other white space is part of the name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Splits a subject into escapes, special characters and text. Matches in linear time. */
+/** Splits the subject of a certificate into escapes, special characters and text. The match takes linear time. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns the common name; undefined unless there is exactly one; undefined for the notation `/O=Example/CN=Ada`,
- * which is ambiguous because it has no escapes
+ * @returns the common name of a subject; undefined unless the subject has exactly one. The notation `/O=Example/CN=Ada`
+ * is ambiguous, because it has no escapes, and also gives undefined.
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];
@@ -115,14 +115,17 @@ function readCommonName(subject: string): string | undefined {
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }
 
-/** Removes unescaped spaces at the end. */
+/** Removes unescaped spaces at the end of a value. */
 function trimValue(value: string): string {
   let end = value.length;
   while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;
   return value.slice(0, end);
 }
 
-/** Decodes the escapes of a value. `\2C` is a byte of UTF-8; any other backslash escapes the next character. */
+/**
+ * Decodes the escapes in a value of a subject. `\2C` stands for a byte of UTF-8; any other backslash escapes the next
+ * character.
+ */
 function unescapeValue(text: string): string {
   const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];
   const parts = bytes.map((part) => {

@@ -1,4 +1,6 @@
-/** Identifies callers by an API token, sent as a bearer token, or as a password with the token's name. */
+/**
+ * Identifies callers by an API token, sent as a bearer token, or as a password with the token's name as the user name.
+ */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../../core/caller.js';
 import { Limiter } from '../../core/limiter.js';
@@ -17,8 +19,8 @@ const UNKNOWN = 'the token is unknown, has expired or was revoked';
 const KNOWN_MS = 2000;
 
 /**
- * Maximum number of concurrent lookups of tokens, so that authenticated callers always find database connections. The
- * lookups of an address that sends many false tokens delay only one another.
+ * Maximum number of concurrent lookups of tokens, so that authenticated callers always find database connections. An
+ * address that sends many false tokens delays only its own lookups.
  */
 const LOOKUPS = 8;
 
@@ -33,7 +35,7 @@ export class TokenCallers {
   }
 
   /**
-   * @returns undefined if the credentials are not an API token
+   * @returns the token's caller; undefined if the credentials are not an API token
    * @throws HttpError 401
    */
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
@@ -52,7 +54,7 @@ export class TokenCallers {
     return await this.load(secret).finally(release);
   }
 
-  /** Looks up a token. An invalid token causes an error, and errors are not cached. */
+  /** Looks up a token in the database. Throws an error for an invalid token, because errors are not cached. */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);

@@ -14,8 +14,8 @@ import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
 /**
- * Path of the health endpoint, for which any host name is accepted. Load balancers use any name, and the response
- * contains no secrets.
+ * Path of the health endpoint, which accepts any host name. Load balancers may use any name, and the response contains
+ * no secrets.
  */
 const HEALTH = /^\/health(\/|$)/i;
 
@@ -36,8 +36,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Whether callers may lack credentials. A page that reaches the gateway by DNS rebinding has no credentials. So the
- * host is checked only if callers may lack credentials.
+ * Returns whether the gateway accepts requests without credentials. Only such a gateway must check the host, because a
+ * page that reaches the gateway by DNS rebinding has no credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -46,15 +46,15 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if `Host` names another host; ports do not matter. With DNS rebinding, a
- * browser treats a foreign page as same-origin, and only `Host` shows the difference.
+ * Returns a check that throws HttpError 421 if the header `Host` names another host, and ignores ports. With DNS
+ * rebinding, a browser treats a foreign page as same-origin, and only the header `Host` reveals the page.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // every browser sends Host
+    if (!given) return; // accept a request without Host, because every browser sends Host
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -64,7 +64,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
   };
 }
 
-/** Whether a name or address always refers to this host (RFC 6761, 6.3). */
+/** Returns whether a name or address always refers to this host (RFC 6761, 6.3). */
 function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
@@ -77,8 +77,8 @@ function addressOf({ socket }: Request): string | undefined {
 
 /**
  * Rejects requests that pages of other origins send. Such pages cannot read responses, but could keep the gateway busy
- * with lists. A user may still follow a link from a page of another origin. Requests of curl and other programs are not
- * affected.
+ * with requests for long lists. A user may still follow a link from a page of another origin. Requests of curl and
+ * other programs are not affected.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
@@ -92,13 +92,13 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the header that shows a foreign page. Returns undefined for Tapegate's own pages, for listed pages, and for
- * clients other than browsers.
+ * Returns the request header that shows that a page of another origin sent the request. Returns undefined for
+ * Tapegate's own pages, for listed pages, and for clients other than browsers.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // browsers send `none` if the user entered the address; over plain HTTP they send Origin with changes instead
+  // browsers send `none` if the user entered the URL; over plain HTTP, browsers send only Origin, with changes
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -113,28 +113,29 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
 /**
- * Whether a user follows a link in a window. Frames are not accepted, because a page could open any number of frames.
+ * Returns whether a user has followed a link in a browser window. Does not accept frames, because a page could open any
+ * number of frames.
  */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** Response headers that pages may read in addition to the default ones. */
+/** Response headers that pages of listed origins may read in addition to the headers that CORS always allows. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
 /**
- * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins must not send cookies. A
- * preflight allows the headers that it names, and all usual methods; each path rejects the methods that it does not
- * support.
+ * Creates the CORS handler, which does nothing if no origin is listed. Does not allow pages of other origins to send
+ * cookies. A preflight response allows all requested headers and the usual methods; each endpoint rejects methods that
+ * it does not support.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
   const options = { exposedHeaders: READ_HEADERS, maxAge: MAX_AGE_SECONDS };
   return (req, res, next) => {
-    res.vary('Accept, Origin'); // vary even if no origin was sent, so that caches do not mix the responses
+    res.vary('Accept, Origin'); // set Vary even without an Origin header, so that caches do not mix up responses
     const origin = req.get('origin');
     if (origin === undefined || !corsOrigins.includes(origin)) return next();
     const isPreflight = req.get('access-control-request-method') !== undefined;
@@ -142,12 +143,15 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
   };
 }
 
-/** Lifetime of half a year. Subdomains are not included, because the gateway does not know them. */
+/**
+ * HTTP Strict Transport Security for half a year. Excludes subdomains, because the gateway does not know which
+ * subdomains exist.
+ */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Browsers must not load, run, frame or sniff responses, which are not pages. (GraphiQL has
- * a policy of its own in graphql/server/graphiql.ts.) HSTS is sent only if users connect by TLS.
+ * Sets the security headers. Most responses are not pages, so browsers must not load, run, frame or sniff responses.
+ * GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect by TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -168,7 +172,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
     xPoweredBy: false,
   });
   return (req, res, next) => {
-    // the response is for this caller only, and a shared cache may not distinguish callers
+    // forbid caching, because a shared cache may not distinguish callers
     res.setHeader('Cache-Control', 'no-store');
     setHeaders(req, res, next);
   };

@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Paths of assets whose names change with their contents, so that they may be cached forever. */
+/** Paths of assets whose names change with their contents, so that browsers may cache the assets forever. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
@@ -47,7 +47,7 @@ function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   if (!existsSync(DIRECTORY)) return assets; // the dashboard was not built, so nothing is served at `/`
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
-    if (type === undefined) continue; // the entry is a directory
+    if (type === undefined) continue; // skip a directory
     const bytes = readFileSync(path.join(DIRECTORY, name));
     const isPage = name === 'index.html';
     assets.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });

@@ -1,6 +1,6 @@
 /**
- * Determines the client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether a request is
- * confidential.
+ * Determines the client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether a request
+ * came by TLS or from this host.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -28,7 +28,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the address; this function must run before the first call of `addressOf` */
+/** @returns a function that records the client's address of a request, and must be called before `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -44,7 +44,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // a listed range may contain addresses of this host, from which every local user can connect
+    // without a secret, trust no address of this host, because every local user can connect from such an address
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -53,7 +53,10 @@ export function createAddressRecorder({
   };
 }
 
-/** Returns a test that compares hashes, so that its duration does not depend on how much of the secret is right. */
+/**
+ * Returns a function that checks a secret. Compares hashes, so that the duration does not reveal how much of a wrong
+ * secret is right.
+ */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
   const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
   const expected = hash(secret);
@@ -61,9 +64,10 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Finds the client's address in the chain of X-Forwarded-For. The last address that is not a listed proxy's is the
- * client's, because the client may have invented the addresses before it. If all addresses are listed, the first one is
- * the client's, such as a client on a proxy's host. If a listed proxy reports no valid address, the client is unknown.
+ * Finds the client's address in the chain of X-Forwarded-For. The client's address is the last one that is not a listed
+ * proxy's, because the client may have invented all earlier addresses. If all addresses are listed, the client's
+ * address is the first one, as for a client on a proxy's host. If a listed proxy reports no valid address, the client
+ * is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -78,7 +82,7 @@ function peerOf({ socket }: IncomingMessage): string | undefined {
 
 const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
 
-/** Reads an address, to which some proxies add a port. */
+/** Reads an IP address, and ignores the port that some proxies append. */
 function readAddress(text: string): string | undefined {
   const trimmed = text.trim();
   const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
@@ -92,7 +96,7 @@ export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
 
-/** Returns whether a listed proxy sent the request. Such a proxy is trusted to report its client. */
+/** Returns whether a listed proxy sent the request. Tapegate trusts a listed proxy to report the client's address. */
 export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
@@ -108,7 +112,10 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** Evidence of nginx, which by default adds no header, but sends HTTP/1.0. Programs on this host send HTTP/1.1. */
+/**
+ * Evidence that nginx forwarded a request. By default, nginx adds no header, but sends HTTP/1.0. Programs on this host
+ * send HTTP/1.1.
+ */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that any proxy forwarded the request; undefined without evidence. */
@@ -116,11 +123,13 @@ export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // old programs on other hosts may send such requests, too, but programs on this host (curl, ab) do not
+  // check only this host: programs here (curl, ab) do not send such requests, but old programs elsewhere may
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
-/** Returns whether the client sent the request over TLS or from this host. A listed proxy is trusted to report TLS. */
+/**
+ * Returns whether the client sent the request over TLS or from this host. Tapegate trusts a listed proxy to report TLS.
+ */
 export function isConfidential(req: IncomingMessage): boolean {
   if (isProxied(req)) {
     const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
@@ -132,13 +141,14 @@ export function isConfidential(req: IncomingMessage): boolean {
 }
 
 /**
- * Size of an IPv6 network whose addresses share one rate-limit key, because a client usually controls a whole network.
+ * Prefix length of an IPv6 network whose addresses share one rate-limit key, because a client usually controls a whole
+ * network.
  */
 const IPV6_NETWORK_BITS = 56;
 
 /**
  * Returns the rate-limit key of an address.
- * @param address undefined if the connection has ended
+ * @param address the client's address; undefined if the connection has ended
  */
 export function addressKey(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');

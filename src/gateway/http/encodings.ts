@@ -1,8 +1,8 @@
 /**
- * Encodes response bodies with br or gzip, if the client accepts either. Small bodies are sent as they are. A body that
- * contains a secret next to the caller's text is not encoded, because its length would reveal parts of the secret.
- * Event streams are not encoded, because each event must be sent at once. The middleware `compression` is not used: it
- * keeps encoding after a disconnect, and encodes constant bodies each time.
+ * Encodes response bodies with br or gzip, if the client accepts either. Small bodies are not encoded. A body that
+ * contains both a secret and the caller's text is not encoded, because the encoded length would reveal parts of the
+ * secret. Event streams are not encoded, because each event must be sent at once. Does not use the middleware
+ * `compression`, which keeps encoding after a disconnect, and encodes a constant body again for each response.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -15,8 +15,9 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, with which encoding is faster than reading from the database. On one core, gzip level 1 encodes
-   * 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 %, and level 3 encodes 77 MB/s.
+   * Settings for lists. With these settings, encoding a list is faster than reading the list from the database. On one
+   * core, gzip level 1 encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 %, and level 3
+   * encodes 77 MB/s.
    */
   fast: object;
   /**
@@ -47,8 +48,9 @@ function encodingOf(res: Response): Encoding | undefined {
 }
 
 /**
- * Sends a complete body. The caller has set status and type, and must not use `res` afterwards.
- * @param isSecret whether the body contains a secret and the caller's text, so that it must not be compressed
+ * Sends a complete response body. The caller must set status and content type before, and must not use `res`
+ * afterwards.
+ * @param isSecret whether the body contains both a secret and text from the client, and therefore must not be encoded
  */
 export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } = {}): void {
   const isPlain = isSecret || bytes.length < MIN_BYTES;
@@ -57,7 +59,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
     res.vary('Accept-Encoding');
     sendPlain(res, bytes);
   } else if (res.req.method === 'HEAD') {
-    res.end(); // a HEAD response may omit the length
+    res.end(); // a response to HEAD may omit Content-Length
   } else {
     const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
@@ -70,20 +72,23 @@ function sendPlain(res: Response, bytes: Buffer): void {
 }
 
 /**
- * Returns a stream for a body of any length. The caller has set status and type. A disconnect destroys the stream.
- * Destroying the stream destroys the response.
+ * Returns a stream for a response body of any length. The caller must set status and content type before. A disconnect
+ * of the client destroys the stream. Destroying the stream destroys the response.
  */
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // send the headers first: a later failure cannot be reported separately
+  res.flushHeaders(); // send the headers at once, because a failure during the body can no longer change the status
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // the encoder reports a disconnect to the writer
+  pipeline(encoder, res, () => {}); // ignore errors here, because the encoder reports a disconnect to its writer
   return encoder;
 }
 
-/** A constant body that is encoded only once. Clients that already have the body do not receive it again. */
+/**
+ * Constant response body, which is encoded only once for each encoding. A client that already has the body does not
+ * receive it again.
+ */
 export class KeptBody {
   private readonly bytes: Buffer;
   private readonly tag: string;
@@ -94,7 +99,10 @@ export class KeptBody {
     this.tag = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
   }
 
-  /** Sends the body, or 304. By default, clients ask each time whether the body has changed. */
+  /**
+   * Sends the body, or status 304 if the client already has the body. By default, clients must ask each time whether
+   * the body has changed.
+   */
   async send(res: Response, cacheControl = 'no-cache'): Promise<void> {
     const encoding = encodingOf(res);
     res.setHeader('ETag', `"${this.tag}${encoding === undefined ? '' : `-${encoding}`}"`);
@@ -105,7 +113,7 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      // the error response must not have these headers
+      // an error response follows, which must not have the headers of the body
       for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header);
       throw error;
     });

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from '../../core/errors.js';
 
-/** Maximum size of a body; enough for 100,000 paths. */
+/** Maximum size of a request body; enough for 100,000 paths. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
@@ -17,7 +17,7 @@ export class HttpError extends Error {
   }
 }
 
-/** @throws HttpError 405 with `Allow` */
+/** @throws HttpError 405 with the header `Allow` if the method is not allowed */
 export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly string[]): void {
   if (allowed.includes(method)) return;
   const list = allowed.join(', ');
@@ -26,7 +26,7 @@ export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly 
 
 export interface BodyRoom {
   /**
-   * Reserves memory for a part of the body.
+   * Reserves memory for a part of a request body.
    * @throws HttpError if there is not enough memory
    */
   take(bytes: number): void;
@@ -69,8 +69,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. A body of the shortest paths could have six million values. Lists and
- * objects take ten times as much memory as paths.
+ * Maximum number of values in a JSON body. Without this limit, a body of the shortest paths could contain six million
+ * values. Lists and objects have a lower limit, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;
@@ -79,8 +79,8 @@ const MAX_DEPTH = 100;
 const [QUOTE, BACKSLASH, COMMA, LIST, LIST_END, OBJECT, OBJECT_END] = Buffer.from('"\\,[]{}');
 
 /**
- * Checks the structure of a JSON body before it is parsed. Parsing 32 MB of paths takes 0.3 s, but parsing 32 MB of
- * empty objects takes 14 s and 2 GB.
+ * Checks the structure of a JSON body before the body is parsed. Parsing 32 MB of paths takes 0.3 s, but parsing 32 MB
+ * of empty objects takes 14 s and 2 GB of memory.
  * @throws SyntaxError
  */
 function checkShape(bytes: Buffer): void {
@@ -111,7 +111,7 @@ const tooLong = () => new HttpError(413, `the body must have at most ${MAX_BODY_
 /**
  * Reads the whole body, even if the request is rejected, because most clients send everything before they read the
  * response.
- * @throws HttpError; Error if the client disconnects
+ * @throws HttpError if the body is too large or the memory for bodies is in use; Error if the client disconnects
  */
 async function readBytes(req: IncomingMessage): Promise<Buffer> {
   const room = rooms.get(req)?.();

@@ -30,7 +30,7 @@ const statusOf: Record<UserErrorCode, number> = {
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // 500 instead of 503, after which clients would retry
+  // return 500, because clients would repeat the change after 503
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;
@@ -40,9 +40,9 @@ export function answerOf(error: unknown): { status: number; message: string; hea
 }
 
 /**
- * Creates the error handler, which must follow the handlers of a protocol.
+ * Creates the error handler of a protocol. The error handler must be registered after the protocol's other handlers.
  * @param protocol the protocol's name in the log
- * @param present sends the error body
+ * @param present a function that sends the error response
  */
 export function createErrorHandler(
   log: Logger,
@@ -61,7 +61,7 @@ export function createErrorHandler(
     // express throws a URIError for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // an HttpError with a 5xx status is intended, so it is not logged
+    // do not log an HttpError with a 5xx status, because the gateway throws such an error on purpose
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
       logFailure(log, error, `${protocol}: internal error`, fields);
     }

@@ -1,4 +1,4 @@
-/** Checks targets of requests in the forms of RFC 9112 (3.2), and host names. */
+/** Checks the targets (RFC 9112, 3.2) and the host names of HTTP requests. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from '../../core/errors.js';
@@ -6,8 +6,8 @@ import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
 /**
- * Reduces the target of a request to path and query. A proxy may send a complete URL, whose host replaces the `Host`
- * header.
+ * Reduces the target of a request to path and query. A proxy may send a complete URL as the target; the host of the URL
+ * then replaces the header `Host`.
  */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';
@@ -19,7 +19,7 @@ export function toOriginForm(req: IncomingMessage): void {
 
 /**
  * Removes the path prefix under which users reach the gateway, unless a proxy has already removed the prefix.
- * @param prefix the prefix, such as `/tapes`; may be empty
+ * @param prefix the path prefix, such as `/tapes`; may be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
   const target = req.url ?? '/';
@@ -33,12 +33,12 @@ const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 
 const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
 
-/** @throws HttpError 400, 501 */
+/** @throws HttpError 400 if the target or a header is invalid; 501 if the transfer encoding is not supported */
 export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage): void {
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
-  // a proxy may have used the other header (RFC 9112, 3.2)
+  // if a header occurs twice, a proxy may have used the other value (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }

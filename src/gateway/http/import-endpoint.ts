@@ -1,10 +1,10 @@
 /**
  * Implements `PUT /import`, by which operators import rows of the catalogue, as CSV or JSON Lines, plain or gzipped.
- * Either all rows are imported or no row is. If the client disconnects before the response, nothing is imported. The
- * response is a JSON object with the counts, or with `error` and the `faults` of rows. `skipInvalid=true` skips rows
- * whose names cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files below the
- * prefix that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
- * nothing.
+ * Imports either all rows or no row. If the client disconnects before the response, nothing is imported. The response
+ * is a JSON object with the counts of the import, or with `error` and the `faults` of invalid rows. `skipInvalid=true`
+ * skips rows whose names cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files
+ * below the prefix that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5).
+ * `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -55,8 +55,8 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
 }
 
 /**
- * Returns whether the connection broke while the body was sent. The request object reports the broken connection before
- * the response object does.
+ * Returns whether the connection broke while the client was sending the body. The request object reports the broken
+ * connection before the response object does.
  */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
@@ -73,7 +73,7 @@ interface Exchange {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  // rejects and audits the request before the body is read
+  // call `importRows` without rows, which rejects and audits the request before its body is read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {
@@ -116,15 +116,16 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
   return { ...flags, complete: readComplete({ directory, mostPercent: most === null ? undefined : Number(most) }) };
 }
 
-/** @throws HttpError 405, 415 */
+/** @throws HttpError 405 if the method is not PUT; 415 if the content encoding is not supported */
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether the body is gzipped
+  // accept either encoding, because the first bytes show whether the body is gzipped
+  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
-/** Reads the body. Keeps the connection for the response, even if the body is not read completely. */
+/** Reads the request body. Keeps the connection open for the response, even if the body is not read completely. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
@@ -136,7 +137,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether an error has another cause than the rows or the request. */
+/** Returns whether an error is a failure of the server, and not a fault in the rows or the request. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -153,7 +154,10 @@ function describeError(error: unknown): ImportAnswer {
   return { status, headers, body: { error: message } };
 }
 
-/** Sends the response but does not end it. Closing the connection while the client is sending may lose the response. */
+/**
+ * Sends the response without ending it, because closing the connection while the client is sending may lose the
+ * response.
+ */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
   const own = { 'Content-Type': 'application/json', 'Content-Length': text.length, Connection: 'close' };

@@ -1,4 +1,7 @@
-/** Observes every request until its response ends. Adds an id, the duration, a span and, if configured, a log line. */
+/**
+ * Observes every request until its response ends. Assigns an id, measures the duration, and writes a trace span and, if
+ * configured, a log line.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { secondsSince, time } from '../../core/signals.js';
 import { isTracing, type Span, startServerSpan } from '../../core/traces.js';
@@ -9,12 +12,12 @@ import { methodOf, routeOf } from './routes.js';
 
 const MAX_PATH = 500;
 
-/** @returns a handler that must run before all other handlers */
+/** @returns a function to call for each request before all handlers of the request */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
     const startedAt = performance.now();
-    const target = req.url ?? '/'; // routers change the URL meanwhile
+    const target = req.url ?? '/'; // save the target, because routers change `req.url` before the response ends
     takeId(req, res);
     const method = methodOf(req.method);
     const span = isTracing() ? startSpan(req, res, `${method} ${routeOf(target)}`) : undefined;
@@ -32,10 +35,10 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   };
 }
 
-/** Returns the path without the query, which may be long or contain secrets. */
+/** Returns the path of a request target without the query, which may be long or contain secrets. */
 const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
-/** Returns the class of the status, such as `2xx`; `gone` if the client disconnected before the response. */
+/** Returns the class of a response's status, such as `2xx`; `gone` if the client disconnected before the response. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {
   return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
 }

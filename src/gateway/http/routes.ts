@@ -1,6 +1,6 @@
 /** Maps paths to a few route templates, which are the names of routes in metrics, traces and logs. */
 
-/** Paths of the gateway. A test compares the REST paths with the routes. */
+/** Route templates of the gateway. A test compares the REST templates with the routes of the REST API. */
 const templates = [
   '/',
   '/graphql',
@@ -41,7 +41,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** Returns a known method, or `other`, so that clients cannot add values to metrics. */
+/** Returns the method if the method is known, or else `other`, so that clients cannot add label values to metrics. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

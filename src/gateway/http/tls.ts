@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import { findTlsFaults, type TlsFiles } from '../../config/tls-files.js';
 import { messageOf } from '../../core/errors.js';
 
-/** Interval at which Node.js checks for late headers. */
+/** Interval at which Node.js checks whether clients are late with request headers. */
 const CHECK_MS = 1000;
 
 interface TlsConfig {
@@ -21,14 +21,15 @@ interface TlsConfig {
 const HANDSHAKE_MS = 20_000;
 
 /**
- * Interval of polling the certificate file and the key file. A file watcher would not notice a renewal that changes a
- * symbolic link.
+ * Interval at which the gateway checks whether the certificate file or the key file has changed. A file watcher would
+ * not notice a renewal that changes a symbolic link.
  */
 const POLL_MS = 2000;
 
 /**
- * @returns a function that creates a TLS server, which reloads changed files while it listens; undefined without TLS
- * @throws Error that names the variables if the files cannot be read or do not match
+ * @returns a function that creates a TLS server, which reloads changed certificate files while listening; undefined
+ * without TLS
+ * @throws Error that names the environment variables if certificate and key cannot be read or do not match
  */
 export async function openTls(
   { tlsCert, tlsKey }: TlsConfig,
@@ -42,7 +43,7 @@ export async function openTls(
       { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
       listener,
     );
-    // run before Node.js's own handler, which would answer in plain text
+    // run before Node.js's own handler, which would answer a failed handshake in plain text
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();
     server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
@@ -53,7 +54,7 @@ export async function openTls(
 
 type TlsCredentials = Record<keyof TlsFiles, Buffer>;
 
-/** @throws Error that names the variables if the files cannot be read or do not match */
+/** @throws Error that names the environment variables if certificate and key cannot be read or do not match */
 async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
   const [cert, key] = await Promise.all([files.cert, files.key].map((file) => readFile(file).catch((error) => error)));
   const faults = findTlsFaults(files, { cert, key });
@@ -62,7 +63,7 @@ async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
 }
 
 /**
- * Serves changed files from the next connection on. While certificate and key do not match, as during a renewal, serves
+ * Uses changed certificate files for new connections. While certificate and key do not match, as during a renewal, uses
  * the last valid files.
  */
 async function follow(
@@ -72,7 +73,8 @@ async function follow(
   let served = first;
   let lastProblem: string | undefined;
   for (;;) {
-    await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {}); // the loop checks the signal next
+    // ignore the abort here, because the next line checks the signal
+    await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {});
     if (signal.aborted) return;
     try {
       const next = await readCredentials(files);

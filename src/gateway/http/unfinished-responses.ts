@@ -1,8 +1,8 @@
 /**
  * Tracks unfinished responses, and stops the gateway without failing requests. During `TAPEGATE_LEAVE_SECONDS`, and for
- * one more second after the gateway has ended its streams, each response closes its connection. Load balancers and
- * clients then use another gateway. Finally the gateway stops listening and closes idle connections. A request that
- * arrives at this moment is lost.
+ * one more second after the gateway has ended its streams, each response closes its connection. Closed connections make
+ * load balancers and clients use another gateway. Finally the gateway stops listening and closes idle connections. A
+ * request that arrives while the gateway closes these connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -13,7 +13,7 @@ import type { RequestHandler } from 'express';
 /** Minimum time during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
-/** Time for unfinished responses after the gateway has stopped listening. */
+/** Time in which unfinished responses may end after the gateway has stopped listening. */
 const ANSWER_MS = 5000;
 
 /**
@@ -56,12 +56,12 @@ export class UnfinishedResponses {
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // clients of streams reconnect at once, over connections that were idle until now
+    // wait, because clients of ended streams reconnect at once, over connections that were idle
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      // also closes connections whose response header was sent before the stop
+      // close connections whose response headers were sent before the stop, without `Connection: close`
       for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();
@@ -81,7 +81,8 @@ export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;
   const disconnected = new AbortController();
-  setMaxListeners(0, disconnected.signal); // each field of an operation may wait for a slot
+  // allow any number of listeners, because each field of an operation may wait for a slot
+  setMaxListeners(0, disconnected.signal);
   const abort = () => {
     if (!res.writableFinished) disconnected.abort(new Error('the client has disconnected'));
   };

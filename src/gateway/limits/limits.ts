@@ -12,7 +12,7 @@ import { addressKey, addressOf } from '../http/address.js';
 import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
 
 export interface CallerLimits {
-  /** Handlers that must run before all other handlers. */
+  /** Handlers that apply the limits, and must run after authentication and before the handlers of the protocols. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** Part of the memory for bodies that one caller may use: three bodies of 32 MB by default. */
+/** Part of the memory for request bodies that one caller may use. By default, this part holds three bodies of 32 MB. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -40,7 +40,7 @@ export function limitCallers(config: Config): CallerLimits {
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     identifier: 'caller',
-    validate: false, // the check would look for proxies, which only Tapegate's configuration knows
+    validate: false, // the library's check would look for proxies, which only Tapegate's configuration lists
     keyGenerator: limitKey,
     handler: (_req, res, next) => {
       const message = `more than ${limits.rateLimit} requests in a minute: try again later`;
@@ -58,7 +58,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts the memory of a body until the request is answered and all work for the request is done. */
+/** Counts the memory of a request body until the request is answered and all work for the request is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {
@@ -72,7 +72,8 @@ type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
 /**
- * Maximum length of the subscriptions per stream, in characters. A parsed document takes fifty times as much memory.
+ * Maximum total length of the subscriptions of an event stream, in characters. A parsed subscription takes fifty times
+ * as much memory as its text.
  */
 const CHARACTERS = 4096;
 
@@ -103,8 +104,8 @@ export function limitKey(req: IncomingMessage): string {
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
- * Returns whether a request is exempt from rate limits by default. Unauthenticated local callers cannot be
- * distinguished, so the limit applies to them only if configured.
+ * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host cannot be
+ * distinguished, so a rate limit applies to these callers only if configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -112,7 +113,7 @@ function isUncounted(req: IncomingMessage): boolean {
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Counts resources that callers use at the same time. */
+/** Limits how much of a resource callers use at the same time, in total and per caller. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
@@ -128,7 +129,7 @@ export class Shares {
   /**
    * Takes a part of the resource for a caller.
    * @returns a function that releases the part; a second call does nothing
-   * @throws HttpError 429, 503
+   * @throws HttpError 429 if the caller's limit is reached; 503 if the total limit is reached
    */
   take(caller: string, amount = 1): () => void {
     const release = this.tryTake(caller, amount);
@@ -140,7 +141,7 @@ export class Shares {
     throw new HttpError(503, `too many ${this.what}: try again later`, headers);
   }
 
-  /** Like `take`, but returns undefined instead of throwing. */
+  /** Like `take`, but returns undefined if a limit is reached. */
   tryTake(caller: string, amount = 1): (() => void) | undefined {
     const own = (this.counts.get(caller) ?? 0) + amount;
     if (own > this.most.one || this.count + amount > this.most.all) return undefined;
@@ -178,7 +179,7 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Releases the resources of a request when the response closes, unless `holdLimits` keeps them longer. */
+/** Calls `release` when the response closes, or later if `holdLimits` keeps the resources of the request longer. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
@@ -205,15 +206,18 @@ export function holdLimits(res: ServerResponse): () => void {
   };
 }
 
-/** File descriptors reserved for other uses: 24 database connections and the process itself. */
+/**
+ * Number of file descriptors that client connections must not use: for 24 database connections, and for the process
+ * itself.
+ */
 const RESERVED_DESCRIPTORS = 100;
 const RESERVED_FOR_DRIVE = 4;
 
 const LEAST_CONNECTIONS = 16;
 
 /**
- * Returns the limit of open connections.
- * @param descriptors the limit of open files; undefined if unknown
+ * Returns the maximum number of open client connections.
+ * @param descriptors the process's limit of open files; undefined if unknown
  */
 export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'drives'>, descriptors?: number): number {
   const kept = RESERVED_DESCRIPTORS + limits.longLists + RESERVED_FOR_DRIVE * drives;
@@ -222,8 +226,8 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 }
 
 /**
- * Limits connections. Node.js closes connections over the total limit. One address may have half of all connections, so
- * that it cannot lock out other clients.
+ * Limits the number of client connections. Node.js closes connections over the total limit. One address may have half
+ * of all connections, so that no client can lock out other clients.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
@@ -236,7 +240,7 @@ function limitConnections(server: Server, config: Config): void {
   const isProxy = createRangeTest(access.proxies.ranges);
   const isOfProxies = typeof server.address() === 'string';
   server.on('connection', (socket: Socket) => {
-    // all clients of a listed proxy share its connections
+    // do not limit a listed proxy, because all its clients share its connections
     if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const release = shares.tryTake(addressKey(socket.remoteAddress));
     if (release) socket.once('close', release);
@@ -255,8 +259,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Maximum number of waiting requests on one connection. Node.js parses everything that one read returns, some thousand
- * requests, before the connection can be paused.
+ * Maximum number of waiting requests on one connection. Node.js parses all requests that one read returns, some
+ * thousand, before the gateway can pause the connection.
  */
 const MAX_WAITING = 100;
 
@@ -267,15 +271,15 @@ interface Pipeline {
 
 const pipelines = new WeakMap<Socket, Pipeline>();
 
-/** Returns whether a connection has an incomplete response. */
+/** Returns whether a response on a connection has begun but not ended. */
 export function isAnswering(socket: Socket): boolean {
   return pipelines.get(socket)?.current.headersSent === true;
 }
 
 /**
  * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests at
- * once. After an interrupted response, the next response would never close and never release its limits. Closes a
- * connection with more than `MAX_WAITING` waiting requests.
+ * once. If requests ran at once, the response after an interrupted response would never close and never release its
+ * limits. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
