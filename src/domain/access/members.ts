@@ -49,7 +49,8 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
 }
 
 /**
- * Adds a member or a manager, or changes one into the other. @throws InvalidInputError, NotFoundError, ForbiddenError
+ * Adds a member or a manager, or changes one into the other.
+ * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
   const { quota, ...given } = input;

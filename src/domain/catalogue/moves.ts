@@ -33,7 +33,8 @@ export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksu
   adler32 = coalesce(f.adler32, m.adler32)`;
 
 /**
- * Returns SQL for rows `m`, each with a file and its new copy. @param copies one copy for each file, or an empty list
+ * Returns SQL for rows `m`, each with a file and its new copy.
+ * @param copies one copy for each file, or an empty list
  */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];

@@ -120,7 +120,8 @@ export async function suspendFailing(
 }
 
 /**
- * Puts a failing object back into service if its next attempt is due. @returns whether the object is back in service
+ * Puts a failing object back into service if its next attempt is due.
+ * @returns whether the object is back in service
  */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -179,7 +180,8 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 }
 
 /**
- * Ends the pause of a full disk (health/circuits.ts). @returns the pause, described as if the pause were a suspension
+ * Ends the pause of a full disk (health/circuits.ts).
+ * @returns the pause, described as if the pause were a suspension
  */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(

@@ -121,8 +121,8 @@ function toLink(at: string | null, target: string | null): Link | null {
 }
 
 /**
- * Stores links that are about to be made. @returns the ids of the files whose links may be made, because their rows
- * were not marked after the claim
+ * Stores links that are about to be made.
+ * @returns the ids of the files whose links may be made, because their rows were not marked after the claim
  */
 export async function recordLinks(
   ctx: Context,
@@ -140,8 +140,8 @@ export async function recordLinks(
 }
 
 /**
- * Stores the results of claimed rows. @returns the ids of the files whose results were stored, because their rows were
- * not marked after the claim
+ * Stores the results of claimed rows.
+ * @returns the ids of the files whose results were stored, because their rows were not marked after the claim
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];

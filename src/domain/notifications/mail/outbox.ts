@@ -83,8 +83,8 @@ export async function claimMail(
 }
 
 /**
- * Renews a claim. @returns the time at which the renewed claim expires, or `claimedUntil` if another sender has claimed
- * the email
+ * Renews a claim.
+ * @returns the time at which the renewed claim expires, or `claimedUntil` if another sender has claimed the email
  */
 async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: string): Promise<string> {
   const until = addSeconds(ctx.now(), CLAIM_SECONDS);

@@ -211,7 +211,8 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 }
 
 /**
- * Queues a test message, unless a test message of the webhook is already pending. @throws NotFoundError, ForbiddenError
+ * Queues a test message, unless a test message of the webhook is already pending.
+ * @throws NotFoundError, ForbiddenError
  */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
