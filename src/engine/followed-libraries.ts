@@ -86,12 +86,12 @@ export class FollowedLibraries {
   }
 }
 
-/** Returns a key that changes when the library must be read differently, or by a different number of drives. */
+/** Returns a key that changes when the settings of the library, or its number of drives, change. */
 export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Returns a key that changes when files must be requested from the library differently. */
+/** Returns a key that changes when the settings or the depth of the library change. */
 export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

@@ -63,7 +63,7 @@ export interface Engine {
 export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
-  /** Default `all`. src/main/engine-process.ts sets the part of each process. */
+  /** The part that this process runs, which src/main/engine-process.ts sets. Default: `all`. */
   part?: EnginePart;
   /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
@@ -273,7 +273,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, by the name of the database notification, which is a table or a subject. */
+/** Signals for new work, by the topic of the database notification that causes the signal. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal
@@ -286,7 +286,7 @@ function listen(
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // an operator's change may create work, or require running work to stop
+  // when something is suspended or resumed, there may be new work, or running work may have to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(

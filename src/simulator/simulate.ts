@@ -1,4 +1,4 @@
-/** Simulates a strategy with a virtual clock and the cost model of src/planner/media.ts. */
+/** Simulates a recall strategy with a virtual clock and the cost model of src/planner/media.ts. */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
@@ -14,8 +14,8 @@ export interface Drive {
 export interface Strategy {
   arrive(file: Arrival): void;
   /**
-   * Removes the next file that the drive reads from the waiting files, and returns it. `mounted` contains the volumes
-   * in other drives.
+   * Chooses the next file for a drive, removes the file from the waiting files, and returns it. `mounted` contains the
+   * volumes in other drives.
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /**

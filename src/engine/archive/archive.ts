@@ -98,13 +98,13 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * A batch of source files ends at the first limit. `BATCH_FILES` limits the catalogue work for small files.
- * `BATCH_BYTES` limits the tape writes for large files.
+ * A batch of source files ends when it contains `BATCH_FILES` files or `BATCH_BYTES` bytes. `BATCH_FILES` limits the
+ * catalogue work if files are small. `BATCH_BYTES` limits the tape writes if files are large.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups sources into batches. The last batch may be empty. @throws `signal.reason` after an abort */
+/** Groups source files into batches, of which the last may be empty. @throws `signal.reason` after an abort */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

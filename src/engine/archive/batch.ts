@@ -111,9 +111,9 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files whose catalogue entries were not renamed, withdrawn or moved on tape since the last step. A
-   * renamed file would otherwise be registered twice. The source of a withdrawn file must not be removed, because the
-   * source may soon be the only copy.
+   * Returns the files whose catalogue entries were not renamed, withdrawn or moved on tape since the last step.
+   * Excludes a renamed file, which would otherwise be registered twice. Excludes a withdrawn file, whose source must
+   * not be removed, because the source may soon be the only copy.
    * @param lostIdOf returns the catalogue id of a file whose catalogue entry had no tape position
    */
   private async keepRegistered(
@@ -289,7 +289,7 @@ function isOnTape(file: KnownFile): boolean {
 interface WrittenFile extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
-  /** Adler-32 of the bytes written to tape; absent if the file was only compared. */
+  /** Adler-32 of the bytes written to tape; absent if the file was only compared with its catalogue entry. */
   adler32?: string | undefined;
 }
 

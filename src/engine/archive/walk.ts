@@ -105,7 +105,10 @@ async function accessAbove(root: string): Promise<Access | undefined> {
   return above ? restrictAccess(above, own) : own;
 }
 
-/** Examines a source file. @param outerAccess access that the directories which are not restored grant */
+/**
+ * Reads the stats of a source file, and restricts its access rights to `outerAccess`.
+ * @param outerAccess access that is granted by directories that are not restored
+ */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,
   outerAccess: Access | undefined,

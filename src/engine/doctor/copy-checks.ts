@@ -69,7 +69,7 @@ async function compareChecksum(
   if (due === null) return null;
   exam.counts.checksums++;
   const digest = await readChecksum(copy, due);
-  if (digest === undefined) return null; // the copy was removed meanwhile
+  if (digest === undefined) return null; // the copy was removed during the check
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
@@ -96,8 +96,8 @@ async function compareStats(
 }
 
 /**
- * Returns the stats of the regular file at a copy's path, a description if the path contains anything else, or
- * undefined if the path is free.
+ * Returns the stats of the regular file at a copy's path, a description of any other entry, or undefined if the path is
+ * free.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {

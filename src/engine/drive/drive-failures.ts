@@ -27,8 +27,8 @@ import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries
 const MAX_MOUNTS = 3;
 
 /**
- * Returns the error class that sets the pause after a failed mount. Also retries PERMANENT and POLICY errors, because a
- * library may report these classes for a temporary failure.
+ * Returns the error class that sets the pause after a failed mount. Mounts are also retried after PERMANENT and POLICY
+ * errors, because a library may report these classes for a temporary failure.
  */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
@@ -108,7 +108,7 @@ export class VolumeFailures {
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses. Called after an operator changed the state of a drive, volume, library or disk. */
+  /** Ends all pauses. Called after a drive, volume, library or disk was suspended or resumed. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
@@ -136,7 +136,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // restarts the count, unless the code below sets the count again
+    this.mounts.delete(volume); // restart the count of failures, unless the code below sets it
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -170,8 +170,8 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines outcomes in read order, because an unreadable file ends sooner than a good file read
-   * before it.
+   * any. The function examines outcomes in read order, because the recall of an unreadable file may end sooner than the
+   * recall of a good file read earlier.
    */
   followReads(
     volume: string,
@@ -250,10 +250,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/**
- * Returns whether the drive may work, like `readOpening`. Before that, resumes a suspended drive or library whose next
- * trial is due.
- */
+/** Returns the result of `readOpening`, after resuming a suspended drive or library whose next trial is due. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -293,13 +290,13 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // not the volume's fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is released, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount has succeeded too
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount succeeded too
   await setMount(ctx, lease, null);
   return hasRead;
 }

@@ -63,9 +63,9 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      return true; // the next engine may be on another host
+      return true; // the next engine that claims the drive may be on another host
     });
-    if (isForOtherHosts) share.yieldDrives(); // before the drive is released
+    if (isForOtherHosts) share.yieldDrives(); // must run before the drive is released
   });
   return isForOtherHosts;
 }
@@ -204,7 +204,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // the library threw an error, or the call hung
+    isOver = true; // after an error or a hung call, do not end the iterator
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

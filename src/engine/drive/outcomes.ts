@@ -79,8 +79,8 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
 }
 
 /**
- * Returns the outcome of a recall whose file must be staged again. The attempt does not count as a try, but users see
- * the reason.
+ * Returns the outcome of a recall whose file must be staged again. The postponed recall does not count as a try, but
+ * users see the reason.
  */
 export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };

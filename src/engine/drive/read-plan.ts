@@ -32,7 +32,7 @@ export class ReadPlan<F extends PlannedFile> {
 
   /**
    * @param renewMs milliseconds after which a plan is renewed to add new files
-   * @param choose returns the files, in read order
+   * @param choose returns the files that the plan will contain, in read order
    * @param onBatch called with the files of each batch
    */
   constructor(renewMs: number, choose: () => Promise<F[]>, onBatch: (files: readonly F[]) => void = () => {}) {
@@ -51,8 +51,8 @@ export class ReadPlan<F extends PlannedFile> {
   }
 
   /**
-   * Chooses the files of the plan again. The plan is empty if there is no work or if the drive should change to another
-   * volume.
+   * Chooses the files of the plan again. The new plan is empty if no file is waiting, or if the drive should change to
+   * another volume.
    */
   async renew(): Promise<void> {
     this.files = await this.choose();

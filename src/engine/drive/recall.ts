@@ -60,7 +60,7 @@ export interface Batch {
 
 interface BatchWork {
   batch: Batch;
-  /** Receives outcomes. May be called several times and must not block. */
+  /** Receives the outcomes of recalls. The function may be called several times, and must not block. */
   report: (outcomes: RecallOutcome[]) => void;
   /** Limits the bytes that the drive has read but not yet written. */
   budget: Budget;
@@ -117,7 +117,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // `finish` throws the error
+      this.reporting.catch(() => {}); // `finish` throws the error of a failed report
     }, REPORT_MS);
   }
 
@@ -356,7 +356,7 @@ class RecalledCopy {
   /**
    * Puts the copy in place, or finds an unrecorded file with the copy's bytes at the copy's path.
    * @returns `unsure` if the copy is in place but the partial file may still exist; the stats of an unrecorded file
-   *   with the copy's bytes
+   *   with equal bytes
    * @throws TapeError POLICY if the path contains any other file
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
@@ -370,7 +370,7 @@ class RecalledCopy {
         const found = await this.onDisk(() => statIn(directory, name)).catch(() => undefined);
         // the copy is in place: a network file system lost the reply, or the partial file could not be removed
         if (found && storedStats(found).ino === ino) return 'unsure';
-        // a slow disk may still put the copy in place
+        // a slow disk may still put the copy in place after the error
         if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
       }
       if (attempt === 2 || !(await this.removeStaleCopy())) {
@@ -412,7 +412,7 @@ class RecalledCopy {
   /** Removes the copy of an earlier recall whose outcome was not recorded. @returns whether a copy was removed */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      if (stale.ino === null || stale.path !== this.recall.path) continue; // the file was renamed since
+      if (stale.ino === null || stale.path !== this.recall.path) continue; // the file has been renamed
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
         return found !== 'changed' && (await removeCopy(stale, found));

@@ -179,7 +179,7 @@ export class BatchReader {
    */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
+    if (this.plan.isEmpty && !this.hasStarted) return false; // no recall of the remaining files can start now
     this.hasStarted = false;
     await this.plan.renew();
     return !this.plan.isEmpty;

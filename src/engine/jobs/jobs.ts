@@ -3,9 +3,12 @@ import { logFailure } from '../../core/errors.js';
 import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
-/** A periodic job. A job finds its own work and may be killed at any line, because the next run of the job recovers. */
+/**
+ * A periodic job. A job finds its own work and may be killed at any line, because the next run of the job completes
+ * unfinished work.
+ */
 export interface Job {
-  /** Name in logs and metrics. */
+  /** Name of the job in logs and metrics. */
   name: string;
   /** Signals that the job may have work. Without a signal, the job runs only periodically. */
   signal?: WorkSignal;

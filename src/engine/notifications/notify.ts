@@ -62,7 +62,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    await confirmOwned(ctx); // check before the claim, because a claimed email is delayed
+    await confirmOwned(ctx); // check before the claim, because an email that is claimed but not sent is delayed
     if (!(await claimMail(ctx, claim))) break;
     processed++;
   }

@@ -76,7 +76,7 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    await confirmOwned(this.ctx); // check before the claim, because a claimed message is delayed
+    await confirmOwned(this.ctx); // check before the claim, because a message that is claimed but not sent is delayed
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);

@@ -1,8 +1,7 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
- * volume by volume, until the library's depth or the free space of the restore area is used up. Files that are already
- * requested from the library count as delivered to their users. Otherwise a user with a long queue could take up the
- * whole depth.
+ * volume by volume, until the library's depth or the restore area is full. Files that are already requested from the
+ * library count as delivered to their users. Otherwise a user with a long queue could take up the whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';

@@ -52,7 +52,8 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 
 /**
  * Reads ready files until no recall can start, the library is unreadable, or the drive must stop.
- * @throws errors of the database. The engine that claims the drive next recovers recalls that are still RUNNING
+ * @throws errors of the database. After an error, the engine that claims the drive next recovers recalls that are still
+ *   RUNNING
  */
 async function readReadyFiles(
   ctx: Context,
@@ -204,7 +205,7 @@ async function readBackNext(
       error instanceof PostponedError
         ? postpone(ctx, copy, error)
         : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // the file is staged again before the next try
+    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // the library stages the file again
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;

@@ -30,7 +30,7 @@ export function againSeconds(before: number): number {
 
 /**
  * Returns the seconds until the next poll of a stage request: a quarter of the request's age, but from `least` to
- * `most`. Therefore fast requests are noticed soon, and slow requests are polled rarely.
+ * `most`. Therefore the end of a fast request is noticed soon, and a slow request is polled rarely.
  * @param random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(

@@ -115,8 +115,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time to read each chunk, and to read each 64 kB. The time to process a chunk does not count. After a
-   * timeout, aborts the read, so that its connection or process ends.
+   * Limits the time to read each chunk, and to read each 64 kB. The time that the caller needs to process a chunk does
+   * not count. After a timeout, aborts the read, so that its connection or process ends.
    */
   private async *follow(
     file: StagedFile,

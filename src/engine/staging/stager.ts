@@ -161,7 +161,7 @@ class Stager {
     const failed = await this.runSteps({ ...rests, mode });
     if (this.signal.aborted) return;
     if (failed) await this.pause(failed.error, rests);
-    else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id }); // without a call: no change
+    else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id });
   }
 
   /**
