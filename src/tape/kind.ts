@@ -1,9 +1,9 @@
 /**
- * Definition of a library type: the contract, the schema of the settings, and the constructor. Each type has a
- * directory or file, and a line in kinds.ts. The documents in docs/operators/libraries describe the settings.
+ * Defines library types. A library type consists of a contract, a schema of its settings, and a constructor. Each
+ * library type has a directory in src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
  *
- * Values from a command line are strings, so numbers and booleans are accepted in both forms. An empty or null setting
- * counts as missing.
+ * Values from a command line are strings, so the schemas accept numbers and booleans also as strings. An empty or null
+ * setting counts as missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
@@ -14,15 +14,15 @@ export interface Site {
   name: string;
   /** Tapegate's data directory on this host. */
   dataDir: string;
-  /** Environment of this process. Some settings name a variable of the environment. */
+  /** Environment variables of this process. */
   env: Readonly<Record<string, string | undefined>>;
 }
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
   /**
-   * How the library finds a file on its volume. A library that finds files by path needs no positions, but reads files
-   * in the order of known positions.
+   * Whether the library finds a file on its volume by position or by path. A library that finds files by path needs no
+   * positions, but the engine reads its files in the order of known positions.
    */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
@@ -39,13 +39,16 @@ export interface StagingKind<Settings = unknown> {
 
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;
 
-/** @throws SettingsError that describes all faults and names the setting of the first fault */
+/**
+ * Validates settings, and converts them to their types.
+ * @throws SettingsError whose message describes all faults; its `setting` is the setting with the first fault
+ */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // count the fault of an item as a fault of its list
+    // report the fault of a list item as a fault of the list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
@@ -59,7 +62,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
 
 type Issue = Pick<z.core.$ZodRawIssue, 'code' | 'input' | 'path'>;
 
-/** Names of settings whose values must not appear in messages. */
+/** Matches the names of settings whose values must not appear in error messages. */
 const NAMES_SECRET = /(secret|password|token|credentials|key)/i;
 
 function show({ input, path = [] }: Issue): string {
@@ -78,12 +81,12 @@ export function expects(expected: string) {
   return { error };
 }
 
-/** Reports a fault that concerns several settings. */
+/** Reports a fault of a setting that a schema has found by comparing several settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
 
-/** Returns the schema of an object with these settings and no others. */
+/** Returns the schema of an object that contains the settings in `shape`, and no other settings. */
 export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   const names = Object.keys(shape);
   const error = (issue: Issue) =>
@@ -98,10 +101,10 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   return z.preprocess(withoutBlank, z.strictObject(shape, { error }));
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: it rejects control characters
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern finds control characters to reject
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
-/** @param form the pattern for the whole value */
+/** Returns the schema of a string of one line. @param form pattern that the string must match */
 export function text(expected = 'a string of one line', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
@@ -111,7 +114,7 @@ export function text(expected = 'a string of one line', form = /^/) {
   );
 }
 
-/** Schema of an absolute path. A relative path would fail, because processes start in different directories. */
+/** Schema of an absolute path. Rejects relative paths, because processes start in different directories. */
 export const file = () => text('an absolute path', /^\//);
 
 export const choice = <const Values extends readonly string[]>(values: Values) =>
@@ -125,7 +128,7 @@ export function integer(least: number, most: number) {
   );
 }
 
-/** @param most the maximum; default one day */
+/** Returns the schema of a number of seconds. @param most the maximum; by default one day */
 export const seconds = (most = 86_400) => integer(1, most);
 
 export const flag = () =>
@@ -142,8 +145,8 @@ export const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, expe
 export const texts = () => listOf(text(LIST));
 
 /**
- * Schema of a URL without credentials, because the database would store them. Error messages hide the value, because it
- * may contain credentials.
+ * Schema of an HTTP URL. Rejects credentials in the URL, because the database would store them. Error messages omit the
+ * URL, because it may contain credentials.
  */
 export const webUrl = () =>
   text().transform((value, ctx) => {
@@ -154,7 +157,7 @@ export const webUrl = () =>
     return z.NEVER;
   });
 
-/** Shortest and longest wait, in seconds. */
+/** Shortest and longest wait for a file, in seconds. */
 export interface Wait {
   least: number;
   most: number;
@@ -162,7 +165,10 @@ export interface Wait {
 
 const MOST_MINUTES = 30 * 24 * 60;
 
-/** Time until files arrive on disk. Estimates use these settings until measured times exist. */
+/**
+ * Settings for the time until files arrive on disk. Tapegate estimates waits from these settings until it has measured
+ * waits.
+ */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
@@ -171,8 +177,9 @@ export const waitSettings = {
 };
 
 /**
- * @param usual the default
- * @returns undefined if there are neither settings nor a default
+ * Reads `waitSettings`, and converts the minutes to seconds.
+ * @param usual the wait if both settings are missing
+ * @returns undefined if both settings and `usual` are missing
  */
 export function readWait(
   ctx: z.RefinementCtx,

@@ -1,6 +1,6 @@
 /**
- * The registry of library types, one line per type. `tapegate library add --kind` accepts the names in `kinds`. The AWS
- * SDK and undici are loaded only when a request needs them.
+ * The registry of library types. `tapegate library add --kind` accepts the names in `kinds`. Libraries load the AWS SDK
+ * and undici only when a request needs them.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';
@@ -22,7 +22,7 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** Creates the default library, which `archive` writes to. */
+/** Creates the default library, to which the command `archive` writes. */
 export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {
   return createDirectoryLibrary(path.join(dataDir, 'library'));
 }
@@ -34,8 +34,8 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates a library with drives. Opens no device, file or connection: the first use shows whether the library is
- * available.
+ * Creates the object for a registered drive library. Opens no device, file or connection, so only the first use shows
+ * whether the library is available.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(
@@ -48,7 +48,7 @@ export function createDriveLibrary(
 }
 
 /**
- * Creates a staging library. Opens no connection.
+ * Creates the object for a registered staging library. Opens no connection.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createStagingLibrary(
@@ -61,7 +61,7 @@ export function createStagingLibrary(
 }
 
 /**
- * Validates the settings of a library before its registration, even on hosts that cannot reach the library.
+ * Validates the settings of a library before the library is registered. Needs no access to the library.
  * @throws SettingsError
  */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
@@ -71,8 +71,8 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
 }
 
 /**
- * Returns the terms of a staging library. Empty for drive libraries, and if this version of Tapegate does not know the
- * type or the settings.
+ * Returns the price, wait and prefixes of a staging library. The result is empty for a drive library, or if this
+ * version of Tapegate does not know the type or the settings.
  */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {

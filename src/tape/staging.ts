@@ -1,8 +1,11 @@
-/** The contract of staging libraries, which schedule their own drives and stage files to disk on request. */
+/**
+ * The contract of staging libraries. A staging library schedules its own drives, and stages files to its disk on
+ * request.
+ */
 import { TapeError } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 
-/** Limits in seconds for the retry time that a library requests. */
+/** Shortest and longest wait in seconds that Tapegate accepts from a library that says when to retry. */
 const RETRY_SECONDS = { least: 1, most: 3600 };
 
 /** Reports that the library is busy and has said when to retry. */
@@ -15,7 +18,10 @@ export class RetryLaterError extends LibraryError {
   }
 }
 
-/** Reports that the file was replaced. Bytes read before are invalid, and the read must restart. */
+/**
+ * Reports that a file in the library was replaced while it was being read. The bytes that were read are invalid, and
+ * the read must start again.
+ */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
@@ -23,7 +29,7 @@ export class ChangedError extends TapeError {
 }
 
 /**
- * Reports that the file is no longer on the library's disk. The file must be staged again, which does not count as a
+ * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count a
  * failure.
  */
 export class NotReadyError extends LibraryError {
@@ -36,19 +42,23 @@ export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
-   * Volume name, for libraries that need a volume. A volume may stand for the whole library, with unknown positions.
+   * Name of the file's volume, for libraries that need the volume. A catalogue may contain one volume for a whole
+   * library, without positions of files.
    */
   volume: string;
   position: bigint | null;
   size: bigint;
-  /** `adler32:…`, if the reader compares the checksum, so that the library need not compare it. */
+  /**
+   * Checksum, such as `adler32:…`, if the reader compares the checksum of the bytes. In this case the library need not
+   * compare the checksum.
+   */
   checksum?: string | null | undefined;
 }
 
 /**
  * State of a file at the library:
  * - `waiting`: the file will arrive;
- * - `ready`: the file is readable until `until`, or until it is released or evicted if the library reports no time;
+ * - `ready`: the file is readable until `until`, or until its release or eviction if `until` is null;
  * - `failed`: the file will not arrive; the class of the TapeError says whether a retry can help;
  * - `forgotten`: the library does not know the stage request, which must be repeated.
  */
@@ -59,36 +69,43 @@ export type FileState =
   | { path: string; state: 'forgotten' };
 
 export interface Demand {
-  /** Id of the stage request at the library; null if the library has no such ids and knows files by path. */
+  /** Id that the library has given to the stage request; null if the library identifies files only by their paths. */
   id: string | null;
   files: readonly StagedFile[];
 }
 
-/** A released file that is still on the library's disk, or will arrive there. */
+/** A released file that is still on the library's disk, or will still arrive there. */
 export interface RetainedFile {
   path: string;
-  /** When the library evicts the file. Null if the time is unknown, so that the release is repeated later. */
+  /**
+   * Time at which the library evicts the file from its disk. Null if the time is unknown, in which case the engine
+   * repeats the release later.
+   */
   until: Date | null;
 }
 
 /**
- * Version of a file across several reads. The caller passes an empty object first. The first read fills in the version,
- * and later reads reject any other version. The members stay absent if the library cannot recognise a version later.
+ * Version of a file, for comparison between several reads. The caller passes an empty object to the first read, which
+ * sets the members. Later reads reject any other version of the file. The members stay absent if the library cannot
+ * identify versions.
  */
 export interface ReadVersion {
-  /** Strong entity tag. */
+  /** Strong entity tag of the file. */
   tag?: string | undefined;
-  /** Last-Modified header, if it is a strong validator. */
+  /** Value of the header Last-Modified, if it is a strong validator. */
   modified?: string | undefined;
-  /** Digest of the whole file, with the name of the algorithm. */
+  /** Digest of the whole file, after the name of the algorithm. */
   digest?: string | undefined;
-  /** Condition for the next read: Last-Modified, if the file has no entity tag. */
+  /** Value of the header If-Range for the next read: the value of Last-Modified if the file has no entity tag. */
   ifRange?: string | undefined;
-  /** Size of the file at the library. A different size proves another version; an equal size proves nothing. */
+  /**
+   * Size of the file at the library in bytes. Another size means another version, but another version may have the same
+   * size.
+   */
   size?: bigint | undefined;
 }
 
-/** Returns whether a later read would reveal another version. */
+/** Returns whether a later read can detect another version of the file. */
 export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
   return (tag ?? modified ?? digest) !== undefined;
 }
@@ -108,18 +125,19 @@ export interface Charge {
 }
 
 /**
- * Terms of a library. Terms depend only on the settings, so any host can compute them without a call to the library.
+ * Price, wait and prefixes of a staging library. They depend only on the settings, so any host can compute them without
+ * a call to the library.
  */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /** Seconds until a requested file is readable; absent if unknown. Measured times take precedence. */
+  /** Expected seconds until a requested file is readable; absent if unknown. Estimates prefer measured waits. */
   waitSeconds?: { least: number; most: number };
-  /** Prefixes of the library's paths; absent if the library may contain any path. */
+  /** Catalogue prefixes whose files the library may contain; absent if the library may contain any file. */
   prefixes?: readonly string[];
 }
 
-/** Numbers that a provider bills. */
+/** Numbers of requests and bytes, which a provider may bill. */
 export interface Usage {
   /** Number of requests sent, including requests without a response. */
   requests: number;
@@ -138,50 +156,56 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  * A library knows paths, stage requests and bytes, but no Tapegate requests, users or database. A library keeps no
  * state between calls: any process may make the next call, even after a crash. Methods may run concurrently.
  *
- * Results contain the paths that the caller passed. A file without a known state is missing from the result. A failure
- * of one file is reported as its state. A failure of the whole call is a LibraryError, or a RetryLaterError if the
- * library says when to retry. The error's class is PERMANENT or POLICY if an operator must act first, for example on
- * permissions or a certificate. An aborted call rejects with the signal's reason. Any other error is a bug of the
- * library.
+ * Results contain the paths that the caller passed. If the state of a file is unknown, the result omits the file. A
+ * library reports the failure of one file as the state of the file. A failure of the whole call is a LibraryError, or a
+ * RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an operator must act
+ * first, for example on permissions or a certificate. If the signal aborts, a call rejects with the signal's reason.
+ * Any other error is a bug of the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
-  /** Seconds between two polls of a stage request, unless the library says when to retry. */
+  /**
+   * Shortest and longest interval between two polls of a stage request in seconds, unless the library says when to
+   * retry.
+   */
   readonly pollSeconds: { least: number; most: number };
 
-  /** The library's own time limits in seconds, for a call and for the next bytes of a read. */
+  /** The library's own time limits in seconds: for a call, and for the next bytes during a read. */
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Requests files. Repeating a call is safe: if the response to an earlier call was lost, this call finds its stage
-   * request again.
-   * @returns the id of the stage request, and files that are ready or refused at once
+   * Requests that the library stages files to its disk. Repeating a call is safe. If the response to an earlier call
+   * was lost, a repeated call finds the earlier stage request.
+   * @returns the id of the stage request; `known`: the states of files that are already ready or have already failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
-  /** @param demand the stage request of one earlier `stage` call, with all or some of its files */
+  /**
+   * Returns the states of requested files. @param demand a stage request that an earlier `stage` call made, with all or
+   * some of its files
+   */
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * Reads the bytes of a ready file in order, starting at `from`. Each chunk belongs to the reader, which may stop
-   * early.
-   * @param version the version that earlier reads of this file recorded
-   * @throws TapeError PERMANENT if there is no such file; NotReadyError if the file is no longer on disk
-   * @throws ChangedError if the file has another version. The engine reads a file without checksum and version only
-   * from 0.
+   * Reads the bytes of a ready file in order, starting at `from`. The reader owns each chunk, and may reuse its memory.
+   * The reader may stop before the end of the file.
+   * @param version the version of the file that the first read recorded
+   * @throws TapeError PERMANENT if there is no such file; NotReadyError if the file is no longer on the library's disk
+   * @throws ChangedError if the file has another version. If a file has neither a checksum nor a recorded version, the
+   *   engine always reads it from the first byte.
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
    * Releases files, even before they arrive. Repeating a call is safe. Unknown files count as released.
-   * @returns files that stay on disk or will still arrive
+   * @returns the released files that stay on the library's disk or will still arrive there
    */
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Usage since the caller last cleared this map, by the request's name in the provider's documentation. Absent if the
-   * library does not count requests.
+   * Numbers of requests and bytes since the caller last cleared the map, by the request's name in the provider's
+   * documentation. The map is absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -1,5 +1,5 @@
 /**
- * Returns the result of `work`.
+ * Waits for `work`, but only until the signal aborts. Returns the result of `work`.
  * @throws the error of `work`, or the signal's reason if the signal aborts first
  */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {

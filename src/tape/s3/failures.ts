@@ -1,13 +1,13 @@
-/** Classifies S3 errors by their documented codes, without side effects. */
+/** Converts S3 errors to tape errors, according to the error codes that S3 documents. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
 interface Failure {
-  /** S3 error code, such as `NoSuchKey`; empty if there was no response. */
+  /** S3 error code, such as `NoSuchKey`; an empty string if S3 sent no response. */
   code: string;
-  /** HTTP status; 0 if there was no response. */
+  /** HTTP status of the response; 0 if S3 sent no response. */
   status: number;
   retryAfterSeconds: number | undefined;
   message: string;
@@ -21,7 +21,10 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/** Codes for the status of HEAD responses. Such a response has no body, and therefore no code. */
+/**
+ * S3 error codes by HTTP status, for error responses to HEAD requests. Such a response has no body, and therefore no
+ * error code.
+ */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',
@@ -32,10 +35,13 @@ const CODES_OF_STATUS: Record<number, string> = {
   503: 'SlowDown',
 };
 
-/** Names that the SDK uses for responses without a code. */
+/** Names that the SDK gives to errors if the response contains no error code. */
 const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknown', 'Error', 'S3ServiceException'];
 
-/** @param what the request's name in the message, such as `HeadObject of archive/a.nc` */
+/**
+ * Reads the error code, the status and the message from an error of the SDK.
+ * @param what the request's name in the message, such as `HeadObject of archive/a.nc`
+ */
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;
   const status = $metadata?.httpStatusCode ?? $response?.statusCode ?? 0;
@@ -46,7 +52,7 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // an error from connecting to several addresses has no message
+    // an error has no message if the server has several addresses and none accepts a connection
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
@@ -56,12 +62,15 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Pause if the provider sends no Retry-After. */
+/** Seconds to wait before a retry if a busy provider sends no Retry-After header. */
 const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
-/** Errors that affect the whole library, not one object. An operator must fix credentials, bucket, clock or region. */
+/**
+ * Error codes for problems of the whole library, and not of one object. Most of them require that an operator fixes the
+ * credentials, bucket, clock or region.
+ */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',
   AllAccessDisabled: 'POLICY',
@@ -83,13 +92,14 @@ const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   TokenRefreshRequired: 'POLICY',
 };
 
-/** @returns the error to throw if the failure affects all files; undefined if it affects one file */
+/** Returns the error to throw if a failure affects all files of the library; undefined if it affects one file. */
 export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause }: Failure): LibraryError | undefined {
   if (cause instanceof LibraryError) return cause;
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;
   if (isBusy) return new RetryLaterError(message, retryAfterSeconds ?? BUSY_SECONDS, { cause });
   if (status === 0) return new LibraryError(isUntrusted(cause) ? 'POLICY' : 'TRANSIENT', message, { cause });
-  if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause }); // a HEAD reports an expired token only as 400
+  // S3 answers a HEAD request with status 400 and no other reason if the session token has expired
+  if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause });
   const errorClass = Object.hasOwn(OF_THE_LIBRARY, code) ? OF_THE_LIBRARY[code] : undefined;
   return errorClass && new LibraryError(errorClass, message, { cause });
 }

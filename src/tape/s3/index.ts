@@ -1,6 +1,6 @@
 /**
- * Serves S3 archive classes as a staging library. S3 restores a copy within hours, and removes the copy after some
- * days.
+ * The library type `s3`, for objects in archive classes of S3. S3 restores a temporary copy of an object within hours,
+ * and removes the copy after some days.
  */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
@@ -28,11 +28,11 @@ export const s3: StagingKind<S3Settings> = {
 };
 
 /**
- * Files per `stage` call. Each restore is one request, so a call that fails midway has already requested the earlier
- * files.
+ * Maximum number of files per `stage` call. Each restore takes one request, so a call that fails midway has already
+ * requested the restores of some files.
  */
 const STAGED_AT_ONCE = 500;
-/** Files per `poll` or `release` call. Each file takes one HEAD request. */
+/** Maximum number of files per `poll` or `release` call. Each file takes one HEAD request. */
 const POLLED_AT_ONCE = 1000;
 
 function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary {
@@ -40,7 +40,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    // one limit to connect, one to respond
+    // `timeoutSeconds` limits both the connection and the response
     ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds },
     usage: calls.usage,
 
@@ -80,7 +80,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * Throws if S3 denies every restore: the library then lacks the permission to restore, and no single file is at fault.
+ * Throws an error of the whole library if S3 denies every restore, because the credentials then lack the permission to
+ * restore.
  */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
@@ -89,7 +90,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** States of the files for which the settings give no key. */
+  /** Failed states of the files whose paths do not map to an object key. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -124,7 +125,10 @@ function stateOfSight(path: string, name: string, sight: Sight): FileState {
   return stateOf(path, sight, name);
 }
 
-/** Returns the copies that stay after a release. S3 cannot cancel a restore, so each copy stays until it expires. */
+/**
+ * Returns the files whose copies stay after a release. S3 cannot cancel a restore, so each copy stays until its expiry
+ * date.
+ */
 async function findKept(
   calls: S3Calls,
   settings: S3Settings,
@@ -139,8 +143,8 @@ async function findKept(
 }
 
 /**
- * Requests a restore. Repeating a request is safe: S3 joins a restore in progress, or extends an existing copy by the
- * same number of days.
+ * Requests the restore of an object. Repeating a request is safe, because S3 then continues a restore in progress, or
+ * extends the lifetime of an existing copy.
  * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(
@@ -172,7 +176,7 @@ async function ask(
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
 ): Promise<Outcome> {
-  // no expiry, because objects in Intelligent-Tiering return permanently
+  // omit `Days` for Intelligent-Tiering, in which a restore is permanent
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {
     const answer = await calls.restore({ Key: key, RestoreRequest }, signal);
@@ -189,7 +193,7 @@ async function ask(
   }
 }
 
-/** Looks up a copy after S3 has reported that it exists, to find out when it expires. */
+/** Finds the expiry date of a copy, after S3 has reported that the copy exists. */
 async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
@@ -197,14 +201,14 @@ async function checkRestored(
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // S3 reports that the object is readable, so try to read it even in an archive class
+  // S3 has reported that the object is readable, so read one byte even if the object is in an archive class
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // the object is neither restored nor being restored, and an immediate retry would get the same answer
+  // fail the file, because the object has no copy, and S3 would reject another restore request in the same way
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

@@ -1,7 +1,7 @@
 /**
- * Looks up objects with one HEAD each. Lists would take fewer requests, but some providers' lists do not report
- * restores, and no list reports whether an object of Intelligent-Tiering is archived. If a HEAD does not show whether
- * an object is readable, a GET of its first byte decides.
+ * Finds the state of objects, with one HEAD request for each object. List requests could cover many objects each, but
+ * some providers' lists omit restores. No list shows whether an object in Intelligent-Tiering is archived. If a HEAD
+ * response does not show whether an object is readable, a GET request for its first byte does.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -13,12 +13,16 @@ import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import type { Prefix, S3Settings } from './settings.js';
 import type { S3Calls } from './signed-requests.js';
 
-/** Result of a lookup: undefined if there is no such object, or an error that concerns only this key. */
+/**
+ * Result of the lookup of an object key: the state of the object; undefined if there is no such object; an error that
+ * affects only this key.
+ */
 export type Sight = Seen | undefined | TapeError;
 
 /**
+ * Looks up objects.
  * @param keys the object keys, possibly with duplicates
- * @returns a result for each key
+ * @returns the results by object key
  * @throws LibraryError if the failure affects all keys
  */
 export async function lookUp(
@@ -35,15 +39,15 @@ export async function lookUp(
 }
 
 /**
- * Reads the first byte of an object if its HEAD does not show whether the object is archived. Providers choose names
- * for archive classes freely, and some report a copy without an expiry date.
+ * Reads the first byte of an object if its HEAD response does not show whether the object is archived. Some providers
+ * have archive classes with unknown names, or report a copy without an expiry date.
  * @throws LibraryError
  */
 export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signal: AbortSignal): Promise<Sight> {
   if (sight === undefined || sight instanceof TapeError || sight.isCertain) return sight;
   try {
     const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
-    (Body as Readable).destroy(); // a server without ranges sends the whole object
+    (Body as Readable).destroy(); // a server that does not support ranges sends the whole object
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `GetObject of ${calls.nameOf(key)}`);
@@ -51,13 +55,14 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
     const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
     if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
-    // the object is empty, or a later read reports this error with its class
+    // ignore the error: either the object is empty, or a later read fails with the same error
   }
   return sight;
 }
 
 /**
- * Checks the bucket by listing one key, because an error of a list has a body, unlike an error of a HEAD.
+ * Checks that the bucket exists and is accessible, with a list request for one key. Unlike a HEAD request, a failed
+ * list request has a response body that contains the error code.
  * @throws LibraryError
  */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
@@ -83,7 +88,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // a HEAD error has no body, so a missing object looks like a missing bucket, and a denied key like a denied bucket
+    // a HEAD response does not show whether the object or the whole bucket is missing, or access to it is denied
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
@@ -105,13 +110,15 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** False if the HEAD does not show whether the object is readable, so that a GET decides (`tryToRead`). */
+  /**
+   * Whether the HEAD response shows that the object is readable or not. Otherwise a GET request decides (`tryToRead`).
+   */
   isCertain: boolean;
-  /** When the restored copy expires; null if S3 does not report the date. */
+  /** Time at which the restored copy expires; null if S3 does not report the time. */
   until: Date | null;
   /** Whether the object is in Intelligent-Tiering, in which a restore is permanent. */
   isTiered: boolean;
-  /** Whether the object is in a class or tier without Expedited retrieval. */
+  /** Whether the object is in a storage class or tier that does not support Expedited retrieval. */
   isDeep: boolean;
 }
 
@@ -128,18 +135,19 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    // an invalid date if the header contains no date
+    // `until` is an invalid date if the header contains no date
     const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? '');
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
-    // S3 reports a copy for a while after the copy has expired
+    // S3 still reports a copy for some time after the copy has expired
   }
   return isArchive ? { ...seen, access: 'archived' } : { ...seen, access: 'readable', isCertain: false };
 }
 
 /**
- * @param seen undefined if there is no such object
- * @param what the object's name in messages
+ * Returns the state of a file.
+ * @param seen state of the file's object; undefined if there is no such object
+ * @param what the object's name in error messages
  */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
   if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: no such object`) };
@@ -150,8 +158,8 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 
 /**
  * Runs `work` for each item, `atOnce` items at a time.
- * @param work gets a signal that aborts with `signal`, or when the work for another item fails
- * @throws the first error, after all started work has ended; the signal's reason if it aborted
+ * @param work receives a signal that aborts if `signal` aborts, or the work for another item fails
+ * @throws the first error of `work`, after all started work has ended; the signal's reason if the signal aborts
  */
 export async function eachAtOnce<T>(
   items: readonly T[],
@@ -162,7 +170,7 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(2 * atOnce, each); // an unread body keeps its listener until it is closed
+  setMaxListeners(2 * atOnce, each); // each response body has a listener until the body is closed
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {
@@ -179,9 +187,9 @@ export async function eachAtOnce<T>(
 const MAX_KEY_BYTES = 1024;
 
 /**
- * Returns the object key of a file in the catalogue.
- * @param prefixes the prefixes, longest path first
- * @throws TapeError PERMANENT if the settings give no key for the path
+ * Converts a catalogue path to an object key.
+ * @param prefixes the prefixes from the settings, ordered from the longest path to the shortest
+ * @throws TapeError PERMANENT if no prefix matches the path, or the key is invalid
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   const prefix = prefixes.find((each) => path.startsWith(each.path));

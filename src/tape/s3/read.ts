@@ -1,5 +1,6 @@
 /**
- * Reads an object in parts and yields the bytes in order. Reads at most `readParts` parts at a time, to limit memory.
+ * Reads an object in parts, and yields the bytes in order. Reads at most `readParts` parts concurrently, to limit the
+ * use of memory.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -16,19 +17,22 @@ import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;
-  /** Size in the catalogue. The object may be larger or smaller. */
+  /** Size of the file in the catalogue, in bytes. The object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** Checksum that the engine compares. If the catalogue has no checksum, this module compares the checksum of S3. */
+  /**
+   * Checksum in the catalogue, which the engine compares. If the catalogue has no checksum, this module compares the
+   * object's checksum in S3.
+   */
   checksum?: string | null | undefined;
-  /** `tag` is the ETag. */
+  /** Version that earlier reads of the file recorded. The member `tag` contains the ETag. */
   version: ReadVersion;
 }
 
 /**
  * @throws TapeError
- * @throws NotReadyError if there is no restored copy
- * @throws ChangedError if the object was replaced
+ * @throws NotReadyError if the object is archived and has no restored copy
+ * @throws ChangedError if another object has replaced the object that earlier reads recorded
  */
 export async function* readObject(
   calls: S3Calls,
@@ -53,7 +57,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // ends the requests of unread parts
+    ended.abort(); // aborts the requests for parts that were not read
   }
 }
 
@@ -89,7 +93,7 @@ class Reading {
         next += lengthFrom(from);
         const asked = from === this.from ? answer : this.askPart(from, answer.ETag);
         const part = Promise.resolve(asked).then((each) => this.receive(each, lengthFrom(from)));
-        part.catch(() => {}); // an error is reported when the reader awaits the part
+        part.catch(() => {}); // `read` throws the error when it awaits the part
         parts.push(part);
       }
     };
@@ -110,9 +114,9 @@ class Reading {
   }
 
   /**
-   * Requests the first part. A small object is requested without a range, because only such a response contains the
-   * object's checksum.
-   * @returns undefined if the object ends at or before `from`; the caller compares sizes
+   * Requests the first part of the object. Requests a small object without a range, because a response to a range
+   * request does not contain the object's checksum.
+   * @returns the response; undefined if the object ends at or before `from`
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
     const { key, from, size, version } = this.wanted;
@@ -135,7 +139,7 @@ class Reading {
   }
 
   /**
-   * Compares the ETag, because some servers ignore If-Match.
+   * Compares the ETag of a response with the expected ETag, because some servers ignore the header If-Match.
    * @throws ChangedError
    */
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
@@ -144,7 +148,10 @@ class Reading {
     throw new ChangedError(`${name} was replaced while it was read: it has the ETag ${ETag}, and had ${expected}`);
   }
 
-  /** Receives a part as fast as the server sends it. Closes the connection if the body is longer than the part. */
+  /**
+   * Receives a part into memory as fast as the server sends it. Closes the connection if the response body is longer
+   * than the part.
+   */
   private async receive({ Body }: GetObjectCommandOutput, length: number): Promise<Buffer[]> {
     const chunks: Buffer[] = [];
     let left = length;
@@ -163,8 +170,8 @@ class Reading {
   }
 
   /**
-   * @returns the size of the object
-   * @throws LibraryError if the response has another range than the requested one
+   * Returns the size of the object from the header Content-Range.
+   * @throws LibraryError if the response contains another range than the request
    */
   private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: number): number {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
@@ -175,8 +182,8 @@ class Reading {
   }
 
   /**
-   * Finds the checksum of the whole object. The response to a range request does not contain this checksum, so a HEAD
-   * reads it.
+   * Finds S3's checksum of the whole object. Sends a HEAD request after a range request, because the response to a
+   * range request does not contain this checksum.
    */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;
@@ -208,19 +215,23 @@ interface Expected {
   value: string;
 }
 
-/** Checksum algorithms in order of preference, the fastest first. */
+/** Checksum algorithms in the order of preference, roughly from the fastest to the slowest. */
 const ALGORITHMS = ['CRC32', 'SHA256', 'SHA1', 'SHA512', 'CRC64NVME', 'CRC32C', 'MD5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
-/** @returns undefined if S3 has no checksum of the whole object; a composite of part checksums cannot be compared */
+/**
+ * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores composites of the checksums of parts,
+ * which cannot be compared with a checksum of the bytes.
+ */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;
   if (members.ChecksumType === 'COMPOSITE') return undefined;
   for (const algorithm of ALGORITHMS) {
     const value = members[`Checksum${algorithm}`];
-    if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value }; // excludes composites such as `…-7` (7 parts)
+    // the pattern excludes composites, such as `…-7` for 7 parts
+    if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value };
   }
   return undefined;
 }

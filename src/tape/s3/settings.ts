@@ -1,4 +1,4 @@
-/** Settings and prices of the library type `s3`: archive classes of S3 or of a compatible system. */
+/** Settings and prices of the library type `s3`, for the archive classes of S3 or of a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';
@@ -20,35 +20,35 @@ import {
 } from '../kind.js';
 import type { Charge, Price } from '../staging.js';
 
-/** Retrieval tiers, the fastest and most expensive first. */
+/** Retrieval tiers, from the fastest and most expensive to the slowest and cheapest. */
 const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** Maps a path that begins with `path` to a key that begins with `key`. */
+/** Maps a catalogue path that begins with `path` to an object key that begins with `key`. */
 export interface Prefix {
   path: string;
   key: string;
 }
 
-/** A section of a credentials file, which is reread while the library runs. */
+/** A section of a credentials file. The library reads the file again at intervals. */
 interface CredentialsPlace {
-  /** Name of a secret. */
+  /** Name of the secret that contains the credentials. */
   file: string;
   profile: string;
 }
 
-/** Prices in billionths of one currency unit. One GB is 2^30 bytes, as providers count. */
+/** Prices in billionths of a currency unit. One GB is 2^30 bytes, as in the price lists of providers. */
 interface Charges {
   currency: string;
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** Price per GB and month while the restored copy exists. */
+  /** Price per GB and month for the storage of restored copies. */
   nanosPerGbMonth: bigint;
 }
 
 const MB = 1024 * 1024;
 
-/** Poll intervals, derived from the shortest retrieval time of each tier. */
+/** Poll intervals by retrieval tier, chosen according to the shortest retrieval time of the tier. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -57,14 +57,20 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 
 const HOUR = 3600;
 
-/** Retrieval times of S3 Glacier Flexible Retrieval, from Amazon's documentation. Other systems use `waitMinutes`. */
+/**
+ * Retrieval times by tier for S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems, operators
+ * can set `waitMinutes`.
+ */
 const WAIT_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 60, most: 300 },
   Standard: { least: 3 * HOUR, most: 5 * HOUR },
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
-/** Schema of a prefix. Without any prefix, a file's key is its path without the leading slash. */
+/**
+ * Schema of a setting that maps a path prefix to a key prefix. If a library has no such setting, an object key is the
+ * catalogue path without the leading slash.
+ */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
@@ -72,7 +78,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** Schema of a decimal amount, which is converted to billionths. */
+/** Schema of a decimal amount of money, which the schema converts to billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {
@@ -136,7 +142,10 @@ export const s3Settings = given.transform((settings, ctx) => {
 
 export type S3Settings = z.output<typeof s3Settings>;
 
-/** @returns undefined for the credentials of the host, which are sent only to AWS */
+/**
+ * Returns the credentials file and its section from the settings; undefined for the host's own credentials, which are
+ * sent only to AWS.
+ */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
   const { credentialsFile: file, profile, endpoint } = settings;
   if (file !== undefined) return { file, profile: profile ?? 'default' };
@@ -147,7 +156,7 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   return undefined;
 }
 
-/** @returns undefined if the settings contain no prices */
+/** Returns the prices from the settings; undefined if the settings contain no currency. */
 function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
   const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {
@@ -190,7 +199,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Divides `nanos` by `of`, and rounds up to millionths. */
+/** Divides an amount in billionths by `of`. Returns millionths, rounded up. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

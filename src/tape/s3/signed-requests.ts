@@ -1,4 +1,4 @@
-/** Sends S3 requests, signed, counted and with time limits. The first request loads the AWS SDK. */
+/** Signs and sends S3 requests, with time limits, and counts them. The first request loads the AWS SDK. */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type {
@@ -26,11 +26,13 @@ type Asked<Input> = Omit<Input, 'Bucket'>;
 
 const CONNECT_MS = 10_000;
 
-/** Time after which an idle connection is closed; shorter than the idle timeout of servers. */
+/** Time after which this process closes an idle connection, before the server's idle timeout. */
 const IDLE_MS = 4000;
 
 export class S3Calls {
-  /** Usage by the name of the request in the provider's documentation, such as `RestoreObject`. */
+  /**
+   * Numbers of requests and bytes, by the name of the request in the provider's documentation, such as `RestoreObject`.
+   */
   readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
@@ -63,7 +65,7 @@ export class S3Calls {
     return await client.send(new RestoreObjectCommand({ ...input, Bucket: this.settings.bucket }), { abortSignal });
   }
 
-  /** Requests an object. The caller must read the body, or abort the signal. */
+  /** Requests an object. The caller must read the response body, or abort the signal. */
   async get(input: Asked<GetObjectCommandInput>, abortSignal: AbortSignal): Promise<GetObjectCommandOutput> {
     const { client, GetObjectCommand } = await this.open('GetObject', abortSignal);
     return await client.send(new GetObjectCommand({ ...input, Bucket: this.settings.bucket }), { abortSignal });
@@ -73,7 +75,10 @@ export class S3Calls {
     countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
-  /** @param request the name of the request that the caller sends, for the usage counts */
+  /**
+   * Returns the SDK with a client, and counts a request.
+   * @param request the name of the request that the caller is about to send
+   */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
@@ -86,7 +91,7 @@ export class S3Calls {
     const { settings } = this;
     const credentials = createCredentials(settings, this.env);
     const ms = settings.timeoutSeconds * 1000;
-    // callers limit the connections: each call by its concurrency, each reader by its parts
+    // do not limit connections here: `concurrency` limits those of each call, and `readParts` those of each reader
     const agent = { keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, timeout: IDLE_MS };
     const client = new sdk.S3Client({
       region: settings.region,
@@ -94,7 +99,7 @@ export class S3Calls {
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
       maxAttempts: 1, // the engine retries
-      // the reader compares the checksum of the whole file (read.ts)
+      // the SDK need not compare checksums, because `Reading` compares the checksum of the whole object (read.ts)
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -106,7 +111,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // set the header, because with ChecksumMode the SDK would also compare checksums
+    // set this header instead of the input ChecksumMode, with which the SDK would also compare checksums
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
@@ -119,7 +124,7 @@ export class S3Calls {
   }
 }
 
-/** Commands whose responses include the object's checksum, if S3 has one. */
+/** SDK commands whose responses contain the object's checksum if S3 stores one. */
 const CHECKED = ['GetObjectCommand', 'HeadObjectCommand'];
 
 function setHeader(request: unknown, name: string, value: string): void {
@@ -134,15 +139,15 @@ interface S3Credentials {
 }
 
 /**
- * Lifetime of credentials as reported to the SDK. The SDK refreshes credentials that expire within five minutes, so
- * that it rereads the file every minute.
+ * Lifetime of credentials that this module reports to the SDK. The SDK reloads credentials five minutes before they
+ * expire, so it reads the file again every minute.
  */
 const LIFE_MS = 6 * 60_000;
 
 /**
- * Creates a credential provider that rereads the credentials while the library runs, so that an operator can replace
- * them.
- * @returns undefined for the SDK's default chain (environment, files, roles)
+ * Creates a function that reads the credentials from their file. The SDK calls the function again at intervals, so that
+ * an operator can replace the credentials.
+ * @returns undefined if the SDK must search its default sources of credentials: environment, files and roles
  */
 function createCredentials(
   { credentials, endpoint }: S3Settings,
@@ -159,8 +164,8 @@ function createCredentials(
 const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
- * Reads the static keys of a profile in a private file. The SDK's own provider would also run a profile's
- * `credential_process` and assume its roles, without a time limit.
+ * Reads the static keys of a profile from a file that only its owner can read. The SDK's own function would also run a
+ * profile's `credential_process` and assume its roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
   try {
@@ -183,7 +188,10 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
   }
 }
 
-/** Makes the SDK parse the file that was checked, even if another file replaces it meanwhile. */
+/**
+ * Parses a credentials file with the SDK. Passes an open file descriptor to the SDK, so that the SDK parses the checked
+ * file even if another file replaces it.
+ */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // opening a pipe would wait for a writer
