@@ -26,8 +26,8 @@ export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
- * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. Then
- * one of two copies gets another path, which does no harm.
+ * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. This
+ * does no harm, because Tapegate only gives the copy of one file another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -75,13 +75,16 @@ export function isResting(time: string | Sql): Sql {
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
- * Drives need no position to read a file of the volume. PostgreSQL runs this subquery once, even for a queue of a
- * million recalls.
+ * The drives of the volume's library find files by their paths, and need no position. PostgreSQL runs this subquery
+ * once, even for a queue of a million recalls.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
-/** Neither drives nor staging libraries need a position to read a file of the volume. */
+/**
+ * The volume's library is a staging library, or its drives find files by their paths, so that reading needs no
+ * position.
+ */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
   WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
 
@@ -123,12 +126,15 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
-/** Time of the database's own clock, for leases. A process must not extend a lease by its own clock. */
+/**
+ * Present time of the database server's clock, by which leases expire. A process must not extend a lease by its own
+ * clock.
+ */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * A lease, or a similar claim of a process, has not expired. Leases last seconds. A lease that ends in more than 15
- * minutes was taken before the clock was set back, and counts as expired.
+ * A lease, or another claim of a process with a time limit, has not expired. Leases last seconds. A lease that ends in
+ * more than 15 minutes was taken before the clock was set back, and counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
@@ -142,7 +148,10 @@ export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epo
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
-/** Maximum age of a disk measurement. Engines measure disks every ten seconds. */
+/**
+ * Maximum age of a disk measurement, in seconds, at which the measurement is still used. Engines measure disks every
+ * ten seconds.
+ */
 export const FRESH_SECONDS = 60;
 
 /** Another host has recently measured the disk `k` without a problem other than lack of space. */

@@ -1,8 +1,8 @@
 /**
  * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
  * were written. Queries ignore implausible leases at once (`isRunning`). Retry times are indexed, so they must be
- * replaced by the present time. They are replaced when an engine starts, when the database's clock is plausible again,
- * and by `doctor`.
+ * replaced by the present time. This happens when an engine starts, when the database's clock is plausible again, and
+ * by `doctor`.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';

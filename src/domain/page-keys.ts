@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists by keyset, so that a page after a deleted row is still correct. One statement reads a page of
- * the inner lists (files of a request, requests of a quota) of all parents. Prisma would read each inner list whole.
+ * the inner list of each parent, for example a page of files for each request. Prisma would read each inner list whole.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -83,7 +83,7 @@ export async function countRows(
 
 const FILES = 200;
 
-/** Yields all rows in pages. Each page begins after the last row of the previous page. */
+/** Yields all rows in pages. Each page begins after the last row of the page before. */
 export async function* pagesByFile<Row extends { fileId: bigint }>(
   read: (page: { after: bigint; limit: number }) => Promise<Row[]>,
 ): AsyncGenerator<Row[]> {
@@ -135,8 +135,8 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and found quickly; otherwise estimates their number. The estimate is never below the
- * number of files already counted.
+ * Counts files if they are few and PostgreSQL finds them quickly; otherwise estimates their number. The estimate is
+ * never below the number of files already counted.
  * @param list.where condition on the file `f`
  * @param list.isSecret whether an estimate would reveal hidden files; if so, all files are counted
  */

@@ -32,7 +32,7 @@ export interface Estimate {
   /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Number of files that other requests already recall, so that no further tape reads are needed. */
+  /** Number of files that drives already recall for other requests, so that no further tape reads are needed. */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -54,7 +54,7 @@ export interface Estimate {
    */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
-  /** Whether the allocations of the restore disks in service have room; true if no disk is registered yet. */
+  /** Whether the restore disks in service have room for the files to recall; true if no disk is registered yet. */
   hasRoom: boolean;
   /** What each library would charge for staging the files. Libraries without prices are omitted. */
   prices: LibraryPrice[];
@@ -258,7 +258,7 @@ export interface Price {
 
 export interface LibraryPrice extends Price {
   library: string;
-  /** Files and bytes that Tapegate would request from the library. */
+  /** Number of files that Tapegate would request from the library. */
   files: number;
   bytes: bigint;
   note: string;

@@ -32,7 +32,7 @@ export interface PlanDrive {
   volume: string | null;
   filesRunning: number;
   bytesRunning: bigint;
-  /** Recent bytes per second, as last reported by the drive's engine; null if unknown. */
+  /** Recent read rate of the drive in bytes per second, as reported by the drive's engine; null if unknown. */
   rate: number | null;
 }
 

@@ -43,7 +43,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   place: number | null;
-  /** Earliest next try; null if the next try does not depend on time. */
+  /** Earliest time of the next try to recall a file; null if the next try does not depend on time. */
   nextTry: string | null;
 }
 
@@ -130,7 +130,10 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): 
   };
 }
 
-/** Returns waiting files, grouped by volume and reason. `note` is an operator's reason, or the last error. */
+/**
+ * Returns waiting files, grouped by request, volume and reason. `note` is an operator's text for a suspension, or the
+ * last error.
+ */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<PartRow[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isLibraryResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;

@@ -131,8 +131,8 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
 }
 
 /**
- * Records the mounted volume of a drive, or null. @returns false if another drive has mounted the volume, or the lease
- * is lost
+ * Records which volume a drive has mounted; null if none. @returns false if another drive has mounted the volume, or
+ * the lease is lost
  */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {

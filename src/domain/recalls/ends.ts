@@ -128,7 +128,10 @@ async function findRunUnder(
   return new Set(rows.map(({ fileId }) => fileId));
 }
 
-/** Compares results with the locked files. Recalls of withdrawn files fail instead of being retried. */
+/**
+ * Compares the result of each recall with the present state of the file in the catalogue. Recalls of withdrawn files
+ * fail instead of being retried.
+ */
 async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   const rows = await tx.query<{ fileId: bigint; isOther: boolean; isSame: boolean; withdrawn: string | null }>(
@@ -283,7 +286,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. A recall that must read another version or copy of the file gets all its tries again.
+ * Returns recalls to the queue. A recall that must now read another version or tape copy of its file may fail as often
+ * as a new recall.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>

@@ -86,8 +86,8 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files of a volume that a drive plans at once. If the queue is longer, the drive plans again after
- * the planned files.
+ * Maximum number of files of a volume that a drive plans at once. If more files wait, the drive makes another plan
+ * after it has read these files.
  */
 const PLANNED_FILES = 5000;
 
@@ -100,7 +100,8 @@ export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // reads recalls in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
+  // recalls are read in index order, so that the cost depends only on the planned files even if PostgreSQL misjudges
+  // the queue
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
@@ -117,8 +118,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins the user and priority `w` of the first request for the recall `c`. Requests of other users, and of suspended
- * users, do not count.
+ * Joins, as `w`, the user and priority of the first request that contains the file of the recall `c`. Considers only
+ * requests of the given users, unless a user is suspended.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (

@@ -51,8 +51,8 @@ export interface CreateRequestInput extends LimitsInput {
 }
 
 /**
- * Creates a request and charges the known files. Files that enter the catalogue later join while limits and the quota
- * allow.
+ * Creates a request and charges the known files. Files that enter the catalogue later join the request as long as its
+ * limits and the quota allow.
  * @returns the id of the request
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
@@ -63,8 +63,8 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for a part of a stage request. A file that cannot be staged is recorded with its problem, and never
- * joins later.
+ * Creates a request for a part of a stage request. If a file cannot be staged, records the problem, and the file never
+ * joins the request later.
  * @returns the id of the request; undefined if no file can be staged, so that no request is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
@@ -206,8 +206,8 @@ function defaultLabel(selection: FileSelection): string {
 }
 
 /**
- * Checks the address for an email. Undefined means not given, null means no email, and '' means the quota's own
- * address.
+ * Checks the address for an email. The address is undefined if it was not given, null for no email, and empty for the
+ * address of the quota.
  * @throws InvalidInputError
  */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {

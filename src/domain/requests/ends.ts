@@ -110,8 +110,8 @@ interface ReleaseFilesInput {
 
 /**
  * Releases files of a request (on disk, waiting or failed) and unresolved paths. `match` also releases excluded files
- * whose paths are not recorded. Released files never join again, even if the request is revived. The remaining files
- * determine the request's state. If no file remains, the request is complete.
+ * whose paths are not recorded. Released files never join the request again, even if the request is revived. The
+ * remaining files determine the request's state. If no file remains, the request is complete.
  *
  * Releasing a file twice changes nothing. For a path that the catalogue never knew, the first release deletes the only
  * record, so a second release is rejected.

@@ -120,9 +120,9 @@ const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. A request with more matches than allowed gets one more row, marked
- * `is_over`, with a small file. Later calls in the same transaction search only requests that no earlier call has
- * searched.
+ * `limits.importJoins` files for each user. If a request has more matches than allowed, one more row contains the
+ * smallest matching file of a page, and is marked `is_over`. Later calls in the same transaction search only requests
+ * that no earlier call has searched.
  * @param of.files a query that returns the ids of the files
  * @param of.as a table with `id`, `path` and `size` of the files
  * @param isOpenPattern a condition on the request `r`
@@ -190,7 +190,7 @@ async function matchFiles(
     return count <= ctx.config.limits.importJoins;
   };
   const matches = new MatchBuffer(tx);
-  // ordered by path, because files join in this order
+  // ordered by path, because files are added to requests in this order
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );
@@ -237,18 +237,20 @@ class MatchBuffer {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** Returns whether the page already contains an excluded file of the request. */
+  /** Returns whether a file of the current page of files was already excluded from the request. */
   isOver({ id }: OpenPattern): boolean {
     return this.excluded.has(id);
   }
 
-  /** Keeps the smallest excluded file of the page for the request. */
+  /** Remembers the file if it is the smallest file of the page that is excluded from the request. */
   addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
     const excluded = this.excluded.get(requestId);
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);
   }
 
-  /** Stores the excluded files of the page. @returns the ids of the requests that exclude a file */
+  /**
+   * Adds a row for the smallest excluded file of each request at the end of a page. @returns the ids of these requests
+   */
   endPage(): number[] {
     const ids = [...this.excluded.keys()];
     for (const [requestId, { id }] of this.excluded) this.rows.push({ requestId, fileId: id, isOver: true });

@@ -1,7 +1,7 @@
 /**
  * Adds files to existing requests and charges them. If a limit of the request or the quota has no room for a file, the
- * file is recorded as excluded, with the reason. Released files never join again. All functions run under the catalogue
- * lock, so that no file is missed. create.ts adds the files of new requests.
+ * file is recorded as excluded, with the reason. A released file never joins the request again. All functions run under
+ * the catalogue lock, so that no file is missed. create.ts adds the files of new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -98,7 +98,7 @@ export async function findJoining(
 /**
  * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. If `isSettled`
  * is true, also queues recalls and updates counts. The caller must have locked the requests and quotas.
- * @returns whether any file has joined
+ * @returns whether any file was added
  */
 export async function storeJoining(
   ctx: Context,
@@ -217,7 +217,7 @@ async function recordExcluded(tx: Transaction): Promise<void> {
 
 /**
  * Adds the files of a request's unresolved paths if the request and its quota now have room. @returns whether any file
- * has joined
+ * was added
  */
 export async function joinUnresolvedOf(
   ctx: Context,
@@ -252,9 +252,9 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas in which an excluded file may now join a request, or is excluded for a new reason. Checks two paths of
- * each live request: the first path excluded by the quota, and the first path excluded by a limit. Does not check
- * unknown paths, because an import adds the files of unknown paths.
+ * Selects quotas with a request to which an excluded file may now be added, or whose excluded file now has another
+ * reason. Checks two paths of each live request: the first path excluded by the quota, and the first path excluded by a
+ * limit. Does not check unknown paths, because an import adds the files of unknown paths.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (

@@ -3,7 +3,7 @@
  * after an event gets the later events instead of the current state.
  *
  * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
- * watcher misses no change, and gets no change that the state includes.
+ * watcher misses no change, and gets no change that the first state already includes.
  */
 
 import { InvalidInputError } from '../../core/errors.js';

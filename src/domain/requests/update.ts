@@ -44,8 +44,8 @@ interface UpdateRequestInput extends LimitsInput {
 
 /**
  * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
- * ended request and charges its files again. If a limit is raised, excluded files join at once. A lower limit never
- * removes files from a live request.
+ * ended request and charges its files again. If a limit is raised, excluded files join the request at once. A lower
+ * limit never removes files from a live request.
  * @param how.isGranted whether another system has granted the request, so that its quota cannot reject the revival
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
@@ -152,7 +152,7 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // an email to a new address may be due
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are due to a new address
 }
 
 /** Checks all parts of an update that need no database. @throws InvalidInputError */
@@ -168,8 +168,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges the request's earlier files again, all or none. Files of unresolved paths and new files
- * join if they fit. Released files never join again.
+ * Revives a request. Charges the request's earlier files again, all or none. Files of unresolved paths, and new files,
+ * join the request if they fit. Released files never join the request again.
  */
 async function reviveRequest(
   ctx: Context,

@@ -407,7 +407,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** Releases files in each request. Files that are on disk stay COMPLETED in the stage request. */
+/** Releases the given files of each request. Files that are on disk stay COMPLETED in the stage request. */
 async function releaseByRequest(
   ctx: Context,
   stageRequestId: string,

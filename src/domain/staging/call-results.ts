@@ -68,7 +68,7 @@ export async function takeIntended(
   );
 }
 
-/** Records that the library has accepted a batch. @returns the number of files that still belong to the batch */
+/** Records that the library has accepted a batch. @returns the number of files that still have the id of the batch */
 export async function recordAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
