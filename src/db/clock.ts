@@ -1,7 +1,7 @@
 /**
  * Computes the database server's time in this process between readings of the server's clock. Ignores a reading that
- * contradicts the time elapsed in this process. The computed time then continues from earlier readings until the
- * server's clock is plausible again, or until its new time is accepted (domain/clock.ts).
+ * contradicts the time elapsed in this process. After such a reading, the clock continues from earlier readings until
+ * the server's clock is plausible again, or until the server's new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -27,8 +27,8 @@ const WINDOW_MS = 600_000;
 const SUSPENDED_SECONDS = 1;
 
 /**
- * Seconds since this host's start: `running` excludes the time during which the host was suspended, `elapsed` includes
- * it.
+ * Seconds since this host's start. `elapsed` includes the time during which the host was suspended, and `running`
+ * excludes this time.
  */
 export interface HostTime {
   running: number;
@@ -51,7 +51,8 @@ export function readBoot(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
   } catch {
-    return `${hostname()} ${randomUUID()}`; // without a boot id, a process compares only its own readings
+    // without a boot id, return a random identifier, so that a process compares only its own readings
+    return `${hostname()} ${randomUUID()}`;
   }
 }
 
@@ -65,7 +66,7 @@ export function secondsPassed(from: HostTime, until: HostTime): number {
 }
 
 export class DatabaseClock {
-  /** Whether destructive jobs may run; false after this process or another one has seen the server's clock jump. */
+  /** Whether destructive jobs may run; false after any process has seen a jump of the server's clock. */
   isPlausible = true;
   /** Server time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
@@ -116,7 +117,10 @@ export class DatabaseClock {
     return true;
   }
 
-  /** Returns by how much the server's clock is ahead of this clock; 0 while the server's readings are plausible. */
+  /**
+   * Returns the number of seconds by which the server's clock is ahead of this clock; 0 while the server's readings are
+   * plausible.
+   */
   get aheadSeconds(): number {
     return this.aheadMicros / 1e6;
   }

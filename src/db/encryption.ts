@@ -18,7 +18,7 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 const reached = new Set<string>();
 
 /**
- * URLs, without secrets, for which only the second way to connect is tried, because the server refused the first way.
+ * URLs, without secrets, for which only the second `sslmode` is tried, because the server refused the first `sslmode`.
  */
 const onSecondWay = new Set<string>();
 
@@ -27,7 +27,7 @@ const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 export interface Encryption {
   /** The URL in the form that pg understands. */
   url: string;
-  /** @returns whether the server refused the first way to connect, so that the caller should try the second way */
+  /** @returns whether the server refused the first `sslmode`, so that the caller must try the second `sslmode` */
   learn(error: unknown): boolean;
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
@@ -75,7 +75,9 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
-/** Whether pg reports that the server has no TLS. The driver's error has no code. */
+/**
+ * Whether pg reports that the server has no TLS. The check compares the message, because this error of pg has no code.
+ */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 
 function explainNoTls(mode: string, cause: unknown): Error {

@@ -1,4 +1,4 @@
-/** Connects to databases that are not Tapegate's. */
+/** Connects to databases other than Tapegate's own database. */
 import type pg from 'pg';
 import { normalizeUrl } from '../config/database-url.js';
 import { BareClient, connect } from './line.js';

@@ -22,7 +22,10 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
   throw errors.find((error) => !isOfNetwork(error)) ?? errors[0];
 }
 
-/** Connection settings of all servers. `current` belongs to the server that was last known to accept writes. */
+/**
+ * Connection settings of all servers. `current` contains the settings of the server that was last known to accept
+ * writes.
+ */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;

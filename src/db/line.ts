@@ -56,7 +56,7 @@ export class SocketClient extends pg.Client {
     this.on('error', () => {}); // ignored, because the running query fails and the client emits 'end'
   }
 
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
   override connect(callback?: any): any {
     const connected = super.connect().then(
       () => {
@@ -113,7 +113,7 @@ export class BareClient extends SocketClient {
   }
 }
 
-/** Errors after which the second way to connect may succeed (encryption.ts). */
+/** Errors after which a second attempt to connect, with the other `sslmode`, may succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
 /**
@@ -169,7 +169,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Time after which a connection discards its cached query plans. Making a plan takes 0.1 ms. */
+/** Time after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -193,7 +193,7 @@ export class Line {
         super(hosts.direct(config));
       }
 
-      // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+      // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
       override connect(callback?: any): any {
         if (line.isCut) return callback ? void process.nextTick(callback, away()) : Promise.reject(away());
         line.clients.add(this);
@@ -220,7 +220,7 @@ export class Line {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
       }
 
-      // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+      // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of query()
       override query(query: any, ...rest: any[]): any {
         if (typeof query?.submit === 'function') return super.query(query);
         const callback = typeof rest.at(-1) === 'function' ? rest.pop() : undefined;
@@ -244,7 +244,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignored, because the query itself reports the reason
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignored, because the next query reports the error
       }
 
       /** Sends a query. If the query cannot be sent, the returned promise is already rejected (transaction.ts). */
@@ -298,13 +298,15 @@ function throwUnavailable(error: unknown): never {
   throw toUnavailable(error);
 }
 
-/** Codes of errors while PostgreSQL is stopping or starting, is a read-only standby, or the connection fails. */
+/**
+ * Codes of errors that occur if PostgreSQL is stopping, starting or a read-only standby, or if the connection fails.
+ */
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
-/** Codes of errors when PostgreSQL is out of resources, or a statement or transaction took too long. */
+/** Codes of errors that occur if PostgreSQL is out of resources, or if a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
- * Messages of the driver's errors, which have no codes. The last message appears if work continues after the process
- * closed its pool.
+ * Messages of the driver's errors, which have no codes. The last message appears if the process uses its pool after
+ * closing the pool.
  */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;

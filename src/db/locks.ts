@@ -7,9 +7,9 @@ export const locking = {
   /** Lock for removing the library. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
-  /** Lock for changing the library; imports continue. */
+  /** Lock for changing the library without blocking imports. */
   libraryAlone: sql`FOR NO KEY UPDATE OF b`,
-  /** Lock that prevents changes of the library; skips a library that is being changed. */
+  /** Lock that prevents changes of the library; skips a library that another transaction is changing. */
   freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
@@ -110,7 +110,7 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Locks rows. Counts the locked rows in the database, so that the database does not send a million rows. */
+/** Locks the selected rows. The database counts the locked rows, so that it does not send a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }

@@ -110,7 +110,7 @@ async function readMigrations(dir: string): Promise<Migration[]> {
   return await Promise.all(migrations);
 }
 
-/** Returns the checksums of applied migrations by name. */
+/** Returns the checksum of each applied migration, by the migration's name. */
 async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
     `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished

@@ -65,7 +65,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       }
     }
   } finally {
-    client.release(); // the pool detects a broken connection
+    client.release(); // release without an error, because the pool detects a broken connection
   }
 }
 

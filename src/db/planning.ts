@@ -1,8 +1,8 @@
 /**
- * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing, and are
- * averages, although a request contains between two and a million files. With outdated statistics, PostgreSQL may
- * choose to read ten million rows to find two. With these settings, looking up 200,000 files takes 10 to 20 % longer
- * than one scan of the tables.
+ * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing. The
+ * statistics are also averages, although a request contains between two and a million files. With outdated statistics,
+ * PostgreSQL may choose to read ten million rows to find two rows. With these settings, looking up 200,000 files takes
+ * 10 to 20 % longer than one scan of the tables.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -15,7 +15,7 @@ const [on, off] = ['on', 'off'];
 /**
  * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
  * disabled node if no other node is possible, as for a temporary table without an index. At such a cost PostgreSQL
- * compiles the plan, which takes fifty times as long as running it.
+ * would compile the plan, which takes fifty times as long as running the plan.
  */
 const uncompiled = { jit: off };
 

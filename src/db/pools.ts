@@ -17,9 +17,9 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after this many
- * bytes of its code have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A
- * server under load still reaches this number of bytes within its first queries.
+ * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. The option sets how many bytes of a
+ * function's code run before V8 optimizes the function. With V8's default, a short command takes twice the CPU time
+ * (0.70 s instead of 0.39 s). A server under load still reaches the limit within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -44,7 +44,7 @@ export interface Database {
   changers: LongReads;
   /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
-  /** Limiter of GraphQL queries; most are short. */
+  /** Limiter of GraphQL queries, most of which are short. */
   queries: LongReads;
   /**
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
@@ -79,7 +79,7 @@ export interface DatabaseOptions {
   poolSize?: number;
   /** Number of connections for long lists. Default 16. */
   longLists?: number;
-  /** Time limit for the wait for a long-list connection. Default 5000. */
+  /** Maximum time that a caller waits for a connection for long lists. Default 5000. */
   longListWaitMs?: number;
   /**
    * Minimum rate at which a client must read a long list while other clients wait for a slot. Default 16 kB/s over a
@@ -100,7 +100,10 @@ const STANDSTILL_MS = 60_000;
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
-/** Time after which an idle connection is probed. A dead peer is detected at most ten seconds after the first probe. */
+/**
+ * Time after which the operating system probes an idle connection. A dead peer is detected at most ten seconds after
+ * the first probe.
+ */
 const KEEP_ALIVE_MS = 10_000;
 /**
  * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms of queries. Making a
@@ -109,7 +112,7 @@ const KEEP_ALIVE_MS = 10_000;
 const PLANS = 250;
 /** Time limit for a heartbeat. After a heartbeat that exceeds the limit, the next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
-/** Limits the time that an ending process waits for a database that does not answer. */
+/** Maximum time that an ending process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
 /**
@@ -248,7 +251,7 @@ class WatchedPool extends pg.Pool {
   }
 
   /** Runs a query again on another connection if a prepared statement has become invalid. */
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+  // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of query()
   override async query(query: any, values?: any): Promise<any> {
     for (;;) {
       try {
@@ -259,14 +262,14 @@ class WatchedPool extends pg.Pool {
     }
   }
 
-  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
   override connect(callback?: any): any {
     if (!callback) {
       return super.connect().catch((error) => {
         throw toUnavailable(error);
       });
     }
-    // biome-ignore lint/suspicious/noExplicitAny: see above
+    // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
     super.connect((error: any, ...rest) => callback(error && toUnavailable(error), ...rest));
   }
 }

@@ -29,8 +29,7 @@ export function prepared(statement: Sql): Sql {
 function nameOf(text: string): string | undefined {
   const known = names.get(text);
   if (known !== undefined || names.size >= MAX_NAMES) return known;
-  // derive the name from the text, so that on a shared connection a name means the same statement to all versions of
-  // Tapegate
+  // derive the name from the text, so that all versions of Tapegate use the same name for a statement
   const name = `tapegate_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`;
   names.set(text, name);
   return name;
@@ -45,8 +44,8 @@ const NOT_THERE = '26000';
 
 /**
  * Whether a statement failed because its prepared form became invalid. The failed statement had no effect, so its
- * transaction may be run again. The code 0A000 is not specific, and messages depend on the language, so the check uses
- * the name of PostgreSQL's routine.
+ * transaction may be run again. The error code 0A000 is not specific, and messages depend on the server's language. So
+ * the check compares the name of PostgreSQL's routine.
  */
 export function isUseless(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false;

@@ -12,7 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** If `replaces` is given, `value` replaces only this value of the setting, and any other value stays. */
+  /** Only current value that `value` may replace. If `replaces` is undefined, `value` replaces any current value. */
   replaces?: string;
 }
 

@@ -84,7 +84,8 @@ const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
 /**
- * Sets the time limit for waits for locks to the connection's time limit for statements, and the latter to one hour.
+ * Sets the time limit for lock waits to the connection's limit for statements, and raises the limit for statements to
+ * one hour.
  */
 const lengthen = () =>
   prepared(
@@ -206,7 +207,7 @@ class TransactionSession {
    */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
-    // without a pipeline, a queued statement may not have run yet; in a pipeline, wait only for unsent statements
+    // wait for statements that are not sent yet; a client that pipelines need not wait for answers
     await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
     if (this.failure) this.fail(this.failure.error);
     const answer = await this.client.query(COMMIT).catch((error) => {
@@ -283,7 +284,10 @@ class TransactionSession {
   }
 }
 
-/** Codes that a pooler reports after losing its connection to PostgreSQL. The outcome on the server is unknown. */
+/**
+ * Codes that a pooler reports after losing its connection to PostgreSQL. After such an error, the outcome of a commit
+ * is unknown.
+ */
 const BROKEN_CODES = /^08/;
 
 /** Returns whether the server itself rejected a statement, so that the transaction cannot have been committed. */

@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files while its server writes them, or restores a cluster from a backup. Syncs each file, and
- * computes its checksum during the copy.
+ * Copies a cluster's files while a server writes to the files, or restores a cluster from a backup. Syncs each copied
+ * file to disk, and computes the file's checksum during the copy.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -92,7 +92,9 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/** Reads a file until two reads return the same bytes, because the server may be writing pg_control. */
+/**
+ * Reads pg_control until two reads return the same bytes, because the server may write to the file at the same time.
+ */
 function readWhole(fd: number): Buffer {
   const look = () => {
     const buffer = Buffer.alloc(CHUNK);

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import { connect, SocketClient } from '../line.js';
 
-/** Tables that `migrate` fills. */
+/** Tables that are not copied, because the command `migrate` has filled these tables in the target database. */
 const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 
 interface Table {
@@ -40,8 +40,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // disable triggers, because they already ran in the source database, and one trigger forbids emptying the audit
-    // table
+    // disable triggers: they already ran in the source database, and one of them forbids emptying the audit table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
     await target.query(`TRUNCATE ${names.join(', ')}`); // remove the rows that the migrations inserted
     for (const table of tables) await copyTable(source, target, table);

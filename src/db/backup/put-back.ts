@@ -53,7 +53,10 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   await syncDirectories(dataDir, manifest.directories);
 }
 
-/** @throws Error unless the major versions are equal: the file format depends on the major version */
+/**
+ * @throws Error unless the backup and the installed PostgreSQL have the same major version, which determines the file
+ * format
+ */
 function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();

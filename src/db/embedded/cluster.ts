@@ -163,7 +163,7 @@ const RULES = 'local all all peer map=tapegate\n';
 
 /**
  * Adds the user of this process, and root, to a cluster's pg_ident.conf.
- * @returns whether the file was changed, so that a running server must reload it
+ * @returns whether pg_ident.conf was changed, and a running server must reload the file
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
   const file = path.join(directory, 'pg_ident.conf');
@@ -277,8 +277,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory of `initdb` and `pg_ctl`. Copies the package to /var/tmp if the user cannot reach the package,
- * or if the package is incomplete and read-only.
+ * Returns the directory of the programs `initdb` and `pg_ctl`. Copies the package that contains the programs to
+ * /var/tmp if the user cannot reach the package, or if the package is incomplete and read-only.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -289,7 +289,7 @@ export function findBinaries(user: ServerUser): string {
 
 /**
  * Creates the links that the package's install script would create, because some installations run no scripts.
- * @returns false if the package is read-only
+ * @returns whether the links exist; false if the package is read-only
  */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');

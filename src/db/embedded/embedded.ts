@@ -141,7 +141,7 @@ async function connectOrStart(
   let problem: string | undefined;
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
-    // a cancelled process must still stop a server that it started
+    // continue, because a cancelled process must still stop a server that it started
     if (isCancelled() && !(hasStarted && found)) return undefined;
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
@@ -177,8 +177,8 @@ async function connect(dataDir: string, config: pg.ClientConfig, pid: number): P
 }
 
 /**
- * Releases the presence lock, and stops the server if no other process holds the lock. If several processes leave at
- * once, exactly one of them stops the server.
+ * Releases the lock of this process, and stops the server if no other process holds the lock. If several processes
+ * release the lock at once, exactly one of them stops the server.
  */
 async function leave(server: StartedServer, presence: pg.Client): Promise<void> {
   try {
@@ -281,7 +281,7 @@ function interrupt(pid: number): void {
   try {
     process.kill(pid, 'SIGINT');
   } catch (error) {
-    if (codeOf(error) !== 'ESRCH') throw error; // the server has already ended
+    if (codeOf(error) !== 'ESRCH') throw error; // ignored, because the server has already ended
   }
 }
 

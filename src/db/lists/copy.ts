@@ -21,7 +21,7 @@ export async function* copyRows(
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // quote and delimiter are characters that JSON cannot contain, so that COPY quotes and escapes nothing
+  // quote and delimiter are characters that JSON cannot contain, so COPY never quotes or escapes a text
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
   copy.on('error', () => {}); // ignored here, for example if the connection ends after the reader has left

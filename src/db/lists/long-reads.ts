@@ -1,9 +1,9 @@
 /**
  * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
  * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
- * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Otherwise a
- * few slow readers could block all long lists. Transactions that write also use slots, but never lose a slot, because a
- * wait for a lock may be long.
+ * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots, because a few
+ * slow readers could otherwise block all long lists. Transactions that write also use slots, but never lose a slot,
+ * because a wait for a lock may be long.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
@@ -122,8 +122,8 @@ export class LongReads {
   }
 
   /**
-   * Takes the slot of one slow reader for each waiting reader, starting with the callers that have the most slots. A
-   * caller that already has slots replaces only its own readers, or readers of callers that have more slots.
+   * Takes a slot away from one slow reader for each waiting reader, starting with the callers that have the most slots.
+   * A caller that already has slots replaces only its own readers, or readers of callers that have more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];
@@ -148,7 +148,7 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** Period over which the rate is measured. */
+  /** Period in milliseconds over which the rate of a reader is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }

@@ -76,7 +76,7 @@ const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${stat
 
 export interface Asker {
   db: Database;
-  /** Rate-limit key; undefined for Tapegate itself. */
+  /** Rate-limit key of the caller; undefined for Tapegate itself. */
   share?: string | undefined;
   /** Aborts when no client waits for the answer any more. */
   reader?: AbortSignal | undefined;
@@ -86,7 +86,7 @@ export interface Asker {
 export interface Paced<Page> extends AsyncIterable<Page> {
   /** Aborts when the reader is too slow while other readers wait. */
   signal?: AbortSignal;
-  /** Records bytes that the reader has taken. */
+  /** Records how many bytes the reader has taken. */
   took?(bytes: number): void;
 }
 

@@ -12,7 +12,7 @@ interface TextList {
   rows: Sql;
   /** Columns of the table `f` that the expressions `item` and `order` use. */
   columns: Sql;
-  /** Expression for the JSON of a row; the JSON must not be null or contain control characters. */
+  /** SQL expression for the JSON of a row; the JSON must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**

@@ -117,8 +117,8 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh` after other imports. Adds the known files that an earlier list has withdrawn. Removes all
- * known files that no list has withdrawn.
+ * Updates the table `fresh` from the catalogue, which other imports may have changed. Adds the known files that an
+ * earlier list has withdrawn. Removes all known files that no list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -200,7 +200,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
 
 /**
  * Stage changes that an import can make, in the order in which they are made. A change from UNVERIFIED to ONTAPE takes
- * two moves.
+ * two stage changes.
  */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
@@ -262,7 +262,7 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // delete verification failures of copies that had other values in the catalogue
+  // delete verification failures of known files, because the import may have corrected the files' values
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
@@ -419,8 +419,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
-  // clear the errors of waiting recalls, because the errors concern other bytes or positions; running recalls are
-  // updated when they end
+  // clear errors, which concern other bytes or positions; a running recall is updated when it ends
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}

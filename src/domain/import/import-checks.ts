@@ -89,7 +89,7 @@ export async function addVolumes(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows on retired volumes. The caller has locked the catalogue. */
+/** Rejects rows whose volume is retired. The caller has locked the catalogue. */
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
@@ -101,8 +101,9 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a row whose path is a library's name of a file that was renamed only in the catalogue. Otherwise the row
- * would add a second path for the renamed file, or replace the file's bytes. The caller has locked the catalogue.
+ * Rejects a row whose path is the old name of a file that was renamed only in the catalogue, not in the library.
+ * Otherwise the row would add a second path for the renamed file, or replace the file's bytes. The caller has locked
+ * the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL may overestimate the number of renamed files
@@ -139,8 +140,8 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
 
 /**
  * Selects clashes between paths and the catalogue: paths below a known file, and paths above a known file. Returns at
- * most `limit` clashes of each kind. Looks up each directory once. The lateral queries sort by an index, because
- * PostgreSQL would otherwise scan the table.
+ * most `limit` clashes of each of these two kinds. Looks up each directory once. The lateral queries sort by an index,
+ * because PostgreSQL would otherwise scan the table.
  * @param paths a query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`

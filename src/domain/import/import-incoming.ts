@@ -87,7 +87,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    // an error of the rows' source is not an error of the database
+    // an error of the import's input must not be reported as an error of the database
     throw error === failure ? error : toUnavailable(error);
   });
   if (hasDirectories) await client.query(splitDirectories);

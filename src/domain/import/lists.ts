@@ -1,5 +1,6 @@
 /**
- * Reads lists that `find` has printed as rows of an import. Options supply the columns that these lists do not contain.
+ * Converts lists that the program `find` has printed to rows of an import. Options supply the columns that these lists
+ * do not contain.
  */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
