@@ -77,7 +77,7 @@ const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Returns where the copy of a file is. If the copy's disk fails, `isReachable` is false. */
+/** Returns the path of a file's copy, and whether the disk with the copy is reachable. */
 async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;

@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's own pagination. For a nested list, Prisma reads all
- * rows. After a cursor whose row has left the list, Prisma finds nothing.
+ * rows. If the row of a cursor is no longer in the list, Prisma finds no rows after the cursor.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';

@@ -180,7 +180,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 
 /**
  * Approximate number of items in the lists of an introspection, by field. `__type` counts as a list, because the
- * selected type may be large. All other fields count as one item.
+ * selected type may be large. Fields that are not in the map count as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -221,7 +221,7 @@ function fragmentsOf(document: DocumentNode): Fragments {
 
 /**
  * Returns a function that sums the weights of the fields in a selection set, fragments included. The function visits
- * each set once. A recursive set, which validation rejects, has no weight.
+ * each selection set once. A recursive selection set, which validation rejects, has no weight.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -278,7 +278,7 @@ interface Hook {
 
 /**
  * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may be
- * executed. The check takes about 30 µs.
+ * executed. Checking an operation takes about 30 µs.
  */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
@@ -302,8 +302,8 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields. Without a
- * limit, an error message would contain all keys of a large object.
+ * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields than this
+ * maximum. Without a limit, an error message would contain all keys of a large object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;

@@ -52,7 +52,7 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
-/** Limits for streams. Without a function, streams or characters are unlimited. */
+/** Limits for streams. If `take` or `keep` is absent, streams or characters are unlimited. */
 export interface StreamLimits {
   /**
    * Counts a stream for a caller. Returns a function that releases the stream's slot.

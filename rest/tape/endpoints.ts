@@ -113,7 +113,7 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
 }
 
-/** Converts a time to the whole seconds of the API. */
+/** Converts a time to whole seconds, the format of times in the WLCG Tape REST API. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
 function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow) {

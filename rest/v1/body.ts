@@ -65,8 +65,8 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
 }
 
 /**
- * Maximum number of characters of a path as the client wrote it. The limit allows the longest logical path in
- * percent-encoding.
+ * Maximum number of characters of a path in a client's request. Even the longest logical path in percent-encoding does
+ * not exceed the maximum.
  */
 const MOST_GIVEN = 8192;
 
@@ -140,7 +140,7 @@ export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promi
 
 interface StagedFile {
   path: string;
-  /** The path as the client wrote it. */
+  /** The path exactly as in the client's request. */
   given: string;
   lifetimeSeconds: number | undefined;
 }

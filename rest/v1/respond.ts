@@ -100,7 +100,7 @@ const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) =>
 
 interface Out {
   res: Response;
-  /** The response, or the encoder of a compressed response. */
+  /** The stream for the body: the response, or the encoder of a compressed response. */
   body: Writable;
 }
 

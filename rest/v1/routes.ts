@@ -14,7 +14,7 @@ export interface Route {
   delete?: Handler;
 }
 
-/** Creates a router that answers 404 for unknown paths. The error handler must follow the router. */
+/** Creates a router that answers 404 for unknown paths. The caller must mount an error handler after the router. */
 export function createRouter(routes: readonly Route[], contextOf: (req: Request) => Context): Router {
   const router = express.Router({ caseSensitive: true });
   for (const { path, ...handlers } of routes) {

@@ -304,8 +304,8 @@ const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client wants a checksum by this algorithm. @param refused matches an algorithm that the client
- * excludes
+ * Returns whether the client wants a checksum by the algorithm `name`. @param refused matches an algorithm that the
+ * client excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

@@ -1,7 +1,8 @@
 /**
  * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
- * finished, because a later adoption may bring a request for the copy. Old names of copies also stay until the adoption
- * is finished. Old names are recorded with the inodes of their files, so that the names can be removed safely.
+ * finished, because a later adoption may bring a request for the copy. The names of copies in the source (old names)
+ * stay until the adoption is finished. Old names are recorded with the inodes of their files, so that the names can be
+ * removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';

@@ -139,8 +139,8 @@ function readLabel(text: string, say: Say): string {
 }
 
 /**
- * Returns the pattern or the files of a request. A pattern takes precedence over a list, as in django-nla_control.
- * Without a pattern and a list, the files are in the table `taperequest_files`.
+ * Returns the pattern or the files of a request. A pattern takes precedence over a list, as in django-nla_control. If a
+ * request has neither a pattern nor a list, the table `taperequest_files` contains the files of the request.
  */
 async function readSelection(
   client: PoolClient,

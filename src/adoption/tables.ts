@@ -114,18 +114,15 @@ const LAST_TIME = '9999-12-31T23:59:59.999999';
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
- * Returns the request id in a text column; null if the text is not an id. The result does not depend on the order in
- * which PostgreSQL evaluates conditions.
+ * Returns the request id in a text column; null if the text is not an id. The expression is safe in any order in which
+ * PostgreSQL evaluates conditions.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/**
- * Reports requests of the source whose ids are out of range in Tapegate. Also reports the last request id if it is out
- * of range.
- */
+/** Reports requests of the source, and the last request id of the source, if their ids are out of range in Tapegate. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

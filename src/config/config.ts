@@ -211,7 +211,7 @@ export const settingsOfMethods = {
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
 /**
- * Settings whose empty value grants many rights. The value may be empty by mistake, as for an unset variable in a
+ * Settings whose empty value grants many rights. An empty value may be a mistake, such as an unset variable in a
  * compose file.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [

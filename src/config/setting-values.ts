@@ -18,7 +18,9 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/** Roles that a rule may grant to a group or a user. Only a token grants the role of a service. */
+/**
+ * Roles that a rule may grant to a group or a user. A rule cannot grant the role of a service, which only tokens grant.
+ */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
 export interface RoleRule {

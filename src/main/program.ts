@@ -27,7 +27,8 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program. The commands inherit the settings of the program.
  * @param where the line about the environment at the end of the help
- * @param args arguments. Only commands named in the arguments are loaded; other commands appear only in the help
+ * @param args arguments. Loads only the code of commands that the arguments name; all other commands appear only in the
+ * help
  */
 export async function createProgram(
   files: readonly CommandFile[],

@@ -196,7 +196,10 @@ function placeDrive(
   };
 }
 
-/** Returns the drive that is free first. If several drives are free at that time, returns the first in the list. */
+/**
+ * Returns the drive that becomes free first. If several drives become free at the same time, returns the first of these
+ * drives in the list.
+ */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
@@ -205,10 +208,7 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /**
-   * Number of files that the drive read in the step. The number is usually fractional, because a step may end within a
-   * file.
-   */
+  /** Number of files that the drive read in the step, usually with a fraction, because a step may end within a file. */
   files: number;
   bytes: number;
   /** End of the step in seconds. */

@@ -3,8 +3,8 @@
  * engine releases a drive. Each engine decides alone, and considers only engines that request a drive.
  *
  * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves if the claim of the requesting engine is greater than the claim of the engine that has the drive. Each move
- * brings the shares closer to the weights.
+ * moves if the claim of the requesting engine is greater than the claim of the engine that has the drive. Each move of
+ * a drive brings the engines' shares closer to their weights.
  */
 
 export interface SharingEngine {
@@ -43,7 +43,8 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 
 /**
  * Returns whether the engine must release a drive, because another engine has a greater claim and finds no free drive.
- * Several processes of the engine may check at the same time. Only the drive with the highest number is released.
+ * Several processes of the engine may check at the same time. All processes choose the drive with the highest number,
+ * so that the engine releases only one drive.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);

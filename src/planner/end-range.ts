@@ -1,11 +1,11 @@
 /**
  * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
  *
- * The earliest end assumes that drives read only the waiting files, and that these files are contiguous. A staging
- * library takes its shortest measured time.
+ * The earliest end assumes that drives read only the waiting files, and that these files are contiguous. For files at a
+ * staging library, the earliest end assumes the library's shortest measured wait time.
  *
- * The planned end assumes that drives follow the current queue and the planner's rules. A staging library takes its
- * usual time.
+ * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
+ * the planned end assumes the library's usual wait time.
  *
  * The latest end is twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts,
  * with all later requests, nine of ten requests ended before their latest end (bench/ranges.ts).

@@ -2,8 +2,8 @@
  * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. All functions are pure.
  * schedule.ts chooses volumes; order.ts orders the files of a volume.
  *
- * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files
- * beyond the library's depth are requested after earlier files arrive, and so wait several times as long.
+ * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files that
+ * exceed the library's depth are requested after earlier files arrive, and so wait several times as long.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -78,8 +78,8 @@ const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
- * Returns the number of files for the next batch. After a fast batch the number grows, so that small files share a
- * transaction. After slow locates the number shrinks, so that the next plan is made sooner.
+ * Returns the number of files for the next batch. After a fast batch, the next batch has more files, so that small
+ * files share a transaction. After slow locates, the next batch has fewer files, so that the next plan is made sooner.
  */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
@@ -146,8 +146,8 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
 }
 
 /**
- * Returns the possible remaining wait times of files that have waited for `seconds`. If no earlier wait was longer, the
- * remaining time is between 0 and `seconds`.
+ * Returns the possible remaining wait times of files that have waited for `seconds`. If no earlier file waited longer,
+ * the remaining wait time is between 0 and `seconds`.
  */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;

@@ -2,7 +2,8 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * that user, the volume with the most requested bytes per drive second is next. The requested bytes of all users count.
+ * the next user, the volume with the most requested bytes per drive second is next. The requested bytes of all users
+ * count.
  *
  * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
@@ -13,8 +14,8 @@
  * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
  * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
  *
- * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. Later, the
- * drive leaves its volume if a user of another volume has had less drive time, by more than `turnSeconds`.
+ * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After this
+ * time, the drive leaves its volume if a user of another volume has had less drive time, by more than `turnSeconds`.
  *
  * The rules of the planner ensure that no file waits forever.
  */

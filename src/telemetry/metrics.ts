@@ -54,7 +54,7 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns a function that adds a gauge. Each scrape sets the gauge again. */
+/** Returns a function that adds a gauge. Each scrape calls `set` to update the gauge. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({

@@ -1,7 +1,7 @@
 /**
  * Metrics of the whole site. Each process reports the same values, so queries must use the maximum over processes. The
- * names of site metrics begin with `tapegate_site_`. The database is read once for all scrapes. The next read follows
- * after ten seconds, or after 20 times the duration of the read.
+ * names of site metrics begin with `tapegate_site_`. The database is read once for all scrapes. Between two reads, at
+ * least ten seconds pass, and at least 20 times the duration of the earlier read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';

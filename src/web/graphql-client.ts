@@ -13,7 +13,10 @@ export const at = (path: string): string => new URL(path, document.baseURI).href
 /** State of the connection to the gateway. */
 export type ConnectionState = 'open' | 'broken';
 
-/** Maximum pause before a page reconnects. After a restart of the gateway, each page waits for a random time. */
+/**
+ * Maximum pause before a page reconnects. After a restart of the gateway, each page waits for a random time before it
+ * reconnects.
+ */
 const MAX_PAUSE_MS = 10_000;
 
 /** Returns the headers of a request. `x-requested-with` prevents the browser's own login dialog. */

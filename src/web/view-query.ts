@@ -40,7 +40,7 @@ export function useViewQuery<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Retries with growing, random pauses while the gateway does not answer.
+ * Retries a query with growing, random pauses while the gateway does not answer.
  * @param isAway whether the gateway does not answer; undefined while unknown
  */
 function useTries(isAway: boolean | undefined, again: () => void): void {

@@ -63,7 +63,10 @@ const LOAD_MS = 300_000;
 /** Maximum number of processes that load at the same time. More processes would compete for processor time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
-/** Pause before a restart. The pause doubles while processes end within `SOON_MS` after their start. */
+/**
+ * Pause before the restart of a process, in milliseconds. The pause doubles each time that a process ends within
+ * `SOON_MS` after its start.
+ */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
@@ -72,7 +75,7 @@ const THREADS = '8';
 
 /**
  * Path of the engine process's program, which is in the parent directory of this file. Tests that run from the sources
- * start the bundle.
+ * start the bundled program.
  */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
