@@ -170,8 +170,8 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines outcomes in read order, because the recall of an unreadable file may end sooner than the
-   * recall of a good file read earlier.
+   * any. The function examines outcomes in read order, because an unreadable file may be reported before a good file
+   * that was read earlier.
    */
   followReads(
     volume: string,
