@@ -182,8 +182,8 @@ export interface StagingLibrary {
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
   /**
-   * Returns the states of requested files. @param demand a stage request that an earlier `stage` call made, with all or
-   * some of its files
+   * Returns the states of requested files.
+   * @param demand a stage request that an earlier `stage` call made, with all or some of its files
    */
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 

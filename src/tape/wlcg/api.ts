@@ -1,4 +1,4 @@
-/** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
+/** Sends the requests of the WLCG Tape REST API, version 1, and handles the differences between servers. */
 import { quote, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { nameOf, readText } from '../http/exchange.js';
@@ -15,7 +15,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: object;
-  /** Error statuses that the caller handles. */
+  /** HTTP error statuses that the caller handles itself, so that `call` does not throw an error. */
   also?: readonly number[];
 }
 
@@ -38,11 +38,11 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the id of the stage request
-   * @throws CallRefusedError; like all calls: LibraryError, RetryLaterError, the signal's reason
+   * @throws CallRefusedError; LibraryError, RetryLaterError or the signal's reason, like all methods of this class
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
-    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined fields
+    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined members
     const reply = await this.call({ method: 'POST', path: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
     const { requestId } = ((await readJson(reply)) ?? {}) as { requestId?: unknown };
@@ -51,7 +51,10 @@ export class TapeApi {
     throw new LibraryError('TRANSIENT', `${reply.name} accepted the files but returned no request id`);
   }
 
-  /** @returns the files' states by remote path; undefined if the server does not know the stage request */
+  /**
+   * Returns the states of the files in a stage request, by remote path; undefined if the server does not know the stage
+   * request.
+   */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
     const reply = await this.call({ method: 'GET', path: requestPath(id), also: [400, 404, 410] }, signal);
     if (isFine(reply)) return readStageAnswer(await readJson(reply));
@@ -64,7 +67,7 @@ export class TapeApi {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
 
-  /** Releases files. The server ignores paths that the stage request does not contain. */
+  /** Releases files of a stage request. The server ignores paths that are not in the stage request. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
@@ -73,7 +76,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** @returns the localities by remote path, without paths that are missing from the response */
+  /** Returns the localities of files by remote path. Omits paths that are missing from the responses. */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -86,7 +89,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // a server may answer for some of the paths only: ask again for the missing paths
+        // a server may report only some of the paths: send another request for the other paths
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -108,7 +111,10 @@ export class TapeApi {
     else await refuse(reply, signal);
   }
 
-  /** Sends a request. After a 404 the API may have moved, so discovery runs again, and the request is sent again. */
+  /**
+   * Sends a request. After status 404, the API may have moved to another URL: reads the discovery document again, and
+   * sends the request to a new URL.
+   */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
     let reply = await this.send(base, sent, signal);
@@ -132,14 +138,17 @@ export class TapeApi {
       const headers = { accept: 'application/json', 'content-type': 'application/json' };
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
-      // another server may have replaced the failed server
+      // read the discovery document again, because another server may have replaced the failed server
       if (!signal.aborted && error instanceof LibraryError) this.discovery.forget();
       throw error;
     }
   }
 }
 
-/** @returns undefined for an invalid id: as a part of a URL, `.` and `..` would be dot segments */
+/**
+ * Returns a valid id as a string; undefined for an invalid id. The ids `.` and `..` are invalid, because they would be
+ * dot segments in a URL.
+ */
 function toId(given: unknown): string | undefined {
   const id = typeof given === 'number' ? String(given) : given;
   return typeof id === 'string' && !['', '.', '..'].includes(id) && id.isWellFormed() ? id : undefined;
@@ -166,7 +175,7 @@ async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
   if (!isFine(reply)) throw new CallRefusedError(await readProblem(reply, signal));
 }
 
-/** @throws LibraryError if the body is not JSON */
+/** Parses the body of a response. @throws LibraryError if the body is not JSON */
 async function readJson(reply: Reply): Promise<unknown> {
   const text = await readText(reply, MAX_ANSWER);
   try {
@@ -178,7 +187,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors of an optional call, because the required calls report the same causes. */
+/** Ignores TapeErrors of a call that need not succeed. Calls that must succeed report the same causes. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -201,13 +210,13 @@ class Discovery {
   }
 
   /**
-   * @returns the base URL without a trailing slash
+   * Returns the base URL of the API, without a trailing slash.
    * @throws LibraryError, RetryLaterError, the signal's reason
    */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // all callers share one discovery, which ends by its own time limit and not by the first caller's signal
+    // all callers wait for the same discovery, which has its own time limit, so that no caller's signal aborts it
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -219,8 +228,8 @@ class Discovery {
   }
 
   /**
-   * Finds the API. The total time is limited, because all callers wait for the result and a server may never end its
-   * response.
+   * Finds the base URL of the API. Limits the total time, because all callers wait for the result, and a server may
+   * never end its response.
    */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
@@ -244,7 +253,10 @@ class Discovery {
     return this.known;
   }
 
-  /** Returns the first endpoint of version 1 in the discovery document, which lists an endpoint for each version. */
+  /**
+   * Chooses an endpoint from the discovery document, which lists one endpoint for each version of the API. Returns the
+   * first endpoint for version 1.
+   */
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
@@ -280,7 +292,10 @@ class Discovery {
   }
 }
 
-/** Returns the error for a missing discovery document: the site has no tape API, or publishes it elsewhere. */
+/**
+ * Returns the error for a failed request of the discovery document. A missing document means that the site has no tape
+ * API, or has published it elsewhere.
+ */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;
   return isNone ? new LibraryError('PERMANENT', problem.text) : toLibraryError(problem);

@@ -1,4 +1,7 @@
-/** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
+/**
+ * The library type `wlcg`, for systems with the WLCG Tape REST API: dCache, EOS with CTA, StoRM Tape, or another
+ * Tapegate.
+ */
 import { TapeError } from '../../core/errors.js';
 import { secretPath } from '../host-files.js';
 import { SiteClient } from '../http/site-client.js';
@@ -10,12 +13,12 @@ import { readStaged } from './read.js';
 import { isOnDisk, judge, type StageAnswer } from './responses.js';
 import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
-/** Connections for API calls, which are few. Data transfers have separate connections. */
+/** Maximum number of connections for API calls. Data transfers use other connections. */
 const CALL_SOCKETS = 4;
 
 /**
- * Time without immediate checks. After a stage request, the library immediately checks which files are on disk. If such
- * a check finds no file, later stage requests skip the check for this time.
+ * After a stage request, the library immediately checks which files are on disk. If such a check finds no file on disk,
+ * the library makes no further checks for this time, in milliseconds.
  */
 const POLL_MS = 300_000;
 
@@ -32,7 +35,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /** Earliest time of the next check that immediately follows a stage request, as a value of `performance.now()`. */
+  /** Time before which a stage request is not followed by an immediate check, as a value of `performance.now()`. */
   private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
@@ -41,7 +44,7 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, ...(token !== undefined && { token: secretPath(env, token) }) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
-    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // time limit of one request
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // total time limit of one request
     this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
@@ -49,7 +52,7 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    // one poll covers a whole stage request, even if the request was sent in parts
+    // one `poll` call covers a whole stage request, even if the library sent the request in several parts
     return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
   }
 
@@ -61,7 +64,7 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // delete the accepted stage requests, because nothing would poll or release them
+      // delete the parts that the server has accepted, because no later call would poll or release them
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
@@ -70,7 +73,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds files that were already on disk, which would otherwise wait for the first poll. */
+  /** Finds the files of a new stage request that are already on disk, so that they need not wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -83,7 +86,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      // ignore the error, because the stage request itself succeeded
+      // ignore a failed check, because the stage request itself succeeded
       if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
@@ -136,22 +139,22 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels and releases files.
-   * @returns files that may still arrive, if the system has no release call
+   * Cancels the staging of waiting files, and releases the other files.
+   * @returns remote paths of files that may still arrive, if the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
-    if (!answers) return []; // the server does not know the stage request, so there is nothing to release
+    if (!answers) return []; // the server does not know the stage request: nothing to release
     const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
     const { releases } = this.settings;
-    // also release waiting files, because they may have arrived before the cancellation
+    // also release the waiting files, because they may have arrived on disk before the server cancelled their staging
     if (releases && held.length > 0) await this.api.release(id, held, signal);
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
     const isOver = [...answers].every(([remote, { word }]) => word === 'failed' || released.has(remote));
-    // otherwise the system would keep the record of an empty stage request
+    // delete a stage request without remaining files, because the server would otherwise store it indefinitely
     if (isOver) await attempt(this.api.delete(id, signal));
     return coming;
   }
@@ -170,8 +173,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Returns the state of a file if no further check is needed. A file stays on disk for `diskLifetime` from
-   * `finishedAt`.
+   * Returns the state of a file from a poll response; undefined if the file's locality must also be checked. A staged
+   * file stays on disk for the duration `diskLifetime` after `finishedAt`.
    */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
@@ -183,8 +186,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Groups files by remote path, because two catalogue paths may map to the same remote path. A file without a valid
-   * remote path fails.
+   * Groups files by remote path, because two catalogue paths may map to the same remote path. Returns the state
+   * `failed` for a file that has no valid remote path.
    */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
     const byRemote = new Map<string, StagedFile[]>();
@@ -203,9 +206,9 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /**
- * Returns refused files as failed, if the server accepted other files. If the server refused all files, the call may be
- * at fault.
- * @throws CallRefusedError if the server refused all files
+ * Returns the state `failed` for each file that the server refused. If the server refused all of several files, the
+ * cause may be the call and not the files.
+ * @throws CallRefusedError if the server refused all of several files
  */
 function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,
@@ -223,7 +226,9 @@ function toRefusedStates(
   );
 }
 
-/** Returns the id of a stage request. If the request was sent in parts, this is a JSON list of the parts' ids. */
+/**
+ * Combines the ids of the parts of a stage request into one id. The id of several parts is a JSON list of their ids.
+ */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;
@@ -236,6 +241,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // the id is a single id, and not a list from `joinIds`
+  } catch {} // the id is not a list from `joinIds`
   return [id];
 }

@@ -1,8 +1,8 @@
-/** Splits a call for many paths into calls of the size that the server accepts. */
+/** Splits a call for many paths into smaller calls that the server accepts. */
 import { LibraryError } from '../drive-library.js';
 import type { Problem } from '../http/problems.js';
 
-/** The server refused the call because it is too large (413), or contains something invalid (400). */
+/** Reports that the server refused a call because the call is too large (413), or contains an invalid path (400). */
 export class CallRefusedError extends LibraryError {
   readonly isTooLarge: boolean;
 
@@ -13,29 +13,33 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls. This number of calls is enough to isolate two or three invalid paths in a thousand.
- * A server that refuses more calls probably accepts nothing at all.
+ * Maximum number of refused calls until `send` fails. These calls suffice to isolate two or three invalid paths among a
+ * thousand. A server that refuses more calls probably refuses all calls.
  */
 const MAX_REFUSALS = 32;
 
 export class Parts {
   private limit: number;
 
-  /** @param limit the maximum number of paths per call */
+  /** @param limit the initial maximum number of paths per call */
   constructor(limit: number) {
     this.limit = limit;
   }
 
-  /** Current maximum number of paths per call; lower than the initial maximum after refused calls. */
+  /**
+   * Current maximum number of paths per call. Lower than the initial maximum if the server has refused a call as too
+   * large.
+   */
   get size(): number {
     return this.limit;
   }
 
   /**
    * Sends all paths in as few calls as possible.
-   * - A call that is too large is halved. Later calls keep the smaller size.
-   * - A call with an invalid path is halved until that path is isolated.
-   * @returns the results of `send`, and of `onRefused` for single paths
+   * - If the server refuses a call as too large, sends its paths in two halves. Later calls are not larger than these
+   *   halves.
+   * - If a call contains an invalid path, sends its paths in two halves, until the invalid path is alone in a call.
+   * @returns the results of `send` for all accepted calls, and of `onRefused` for each invalid path
    * @throws the errors of `send`; CallRefusedError after too many refusals
    */
   async send<T>(

@@ -1,4 +1,7 @@
-/** Reads a staged file. Explains why a read failed, because servers report the same cause in many ways. */
+/**
+ * Reads a staged file over HTTP. If a read fails, determines the cause from the file's locality, because servers report
+ * the same cause in different ways.
+ */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { SilentServerError } from '../http/exchange.js';
@@ -31,14 +34,14 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
     yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    // a server that stages a file before it answers is silent
+    // also explain a timeout, because some servers stage a file before they answer
     const problem = error instanceof RefusedError ? error.problem : undefined;
     if (!problem && !(error instanceof SilentServerError)) throw error;
     throw await explain(source, reading, { problem, error, signal });
   }
 }
 
-/** Statuses of a file that must first be staged: accepted, conflict, unsupported media type (StoRM), locked. */
+/** HTTP statuses with which servers answer the read of a file that is not staged. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
@@ -57,7 +60,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // if the tape API does not answer either, the token expired or the site is down, and the file is not at fault
+  // if the tape API does not answer either, the cause is an expired token or the site, and not the file
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info)
@@ -67,7 +70,7 @@ async function explain(
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 
-/** @returns undefined if the server does not answer */
+/** Returns the locality of a file; undefined if the tape API does not report the locality. */
 async function findInfo(api: TapeApi, remote: string, signal: AbortSignal): Promise<Locality | undefined> {
   try {
     return (await api.findLocalities([remote], signal)).get(remote);

@@ -1,4 +1,7 @@
-/** Parses the responses of different servers, in which fields may be missing, null or unknown. */
+/**
+ * Parses the responses of the WLCG Tape REST API. Members of a response may be missing, null or unknown, because
+ * servers differ.
+ */
 import { TapeError } from '../../core/errors.js';
 import type { FileState, StagedFile } from '../staging.js';
 import { normalisePath } from './settings.js';
@@ -11,7 +14,8 @@ export interface StageAnswer {
 
 export interface Locality {
   /**
-   * Locality of the file. Undefined if the server reports none: the file does not exist, or `said` gives the reason.
+   * Locality of a file, such as `TAPE`. Undefined if the server reports no locality, because the file does not exist,
+   * or for the reason in `said`.
    */
   locality: string | undefined;
   said: string | undefined;
@@ -19,7 +23,9 @@ export interface Locality {
 
 type Fields = Record<string, unknown>;
 
-/** @returns the files' answers by remote path; empty if the response is malformed */
+/**
+ * Parses the response to a poll. @returns the states of the files by remote path; empty if the response is malformed
+ */
 export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
   const files = asFields(json).files;
   return byPath(files, (file) => ({ ...readWord(file), finishedAt: readTime(file.finishedAt) }));
@@ -46,7 +52,10 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value.trim() !== '' ? value.trim() : undefined;
 }
 
-/** Final states of a file. Some servers write CANCELED. Any other state means that the file is waiting. */
+/**
+ * States of a file in a stage request that do not change any more. Some servers write CANCELED instead of CANCELLED. In
+ * any other state, the file is waiting.
+ */
 const ENDED = new Map<string, StageAnswer['word']>([
   ['COMPLETED', 'done'],
   ['FAILED', 'failed'],
@@ -55,7 +64,10 @@ const ENDED = new Map<string, StageAnswer['word']>([
   ['SKIPPED', 'failed'],
 ]);
 
-/** Reads the state of a file. An error takes precedence, as in other clients of these servers. */
+/**
+ * Reads the state of a file from a poll response. As in other clients, a file with an error has failed, whatever its
+ * other members contain.
+ */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
   if (said !== undefined) return { word: 'failed', said };
@@ -65,10 +77,10 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Largest time that counts as seconds: the year 5138. Larger values are milliseconds. */
+/** Largest number that counts as seconds since 1970, in the year 5138. Larger numbers count as milliseconds. */
 const LAST_SECONDS = 1e11;
 
-/** Reads a time. Servers send seconds or milliseconds, and 0 if there is no time. */
+/** Reads a time. Some servers send seconds, others milliseconds. The number 0 means that there is no time. */
 function readTime(value: unknown): Date | null {
   const time = Number(value ?? 0);
   if (!(time > 0) || !Number.isFinite(time)) return null;
@@ -94,14 +106,15 @@ function classOf(said: string): TapeError['errorClass'] {
 }
 
 export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean {
-  // an empty file has no bytes to stage, and some servers report NONE
+  // some servers report the locality NONE for an empty file, which needs no staging
   return locality === 'DISK' || locality === 'DISK_AND_TAPE' || (locality === 'NONE' && size === 0n);
 }
 
 /**
- * Explains a failure by the file's locality. If the locality does not give the reason, uses the server's text.
- * @param said the failure text of the stage request, if any
- * @returns undefined if nothing prevents a stage request
+ * Returns the error for a file, according to its locality. If the locality does not show the cause, determines the
+ * error class from the server's error texts.
+ * @param said the server's error text for the file in the stage request; undefined if the file has not failed there
+ * @returns undefined if the file can be staged
  */
 export function findFailure(
   file: StagedFile,
@@ -116,12 +129,15 @@ export function findFailure(
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
   if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;
-  // the file is on tape, so "no such file" must refer to something else, such as a pool, a route or another replica
+  // the file exists on tape, so a text such as "no such file" refers to another object, such as a pool or a replica
   const errorClass = classOf(said);
   return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }
 
-/** Decides the state of a file that failed or is missing from the response. Uses the file's locality. */
+/**
+ * Returns the state of a file that failed or is missing in a poll response, according to the file's locality; undefined
+ * if the state is unknown.
+ */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
   if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
@@ -137,12 +153,15 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 }
 
 interface Judged {
-  /** Undefined if the file is missing from the response. */
+  /** State of the file in the poll response; undefined if the file is missing there. */
   answer: StageAnswer | undefined;
-  /** Whether the response contains other files. A response with files lists all files of the stage request. */
+  /**
+   * Whether the poll response contains any files. A poll response that contains files contains all files of the stage
+   * request.
+   */
   hasOthers: boolean;
-  /** Whether the server no longer knows the stage request, or a part of it. */
+  /** Whether the server no longer knows the stage request or one of its parts. */
   isForgotten: boolean;
-  /** Undefined if the server did not report the file's locality. */
+  /** Locality of the file; undefined if the server did not report the locality. */
   info: Locality | undefined;
 }

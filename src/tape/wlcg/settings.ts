@@ -1,4 +1,6 @@
-/** Settings of a WLCG library. Settings contain no secrets, only the names of secrets. */
+/**
+ * Settings of the library type `wlcg`. These settings contain no secrets, but the names of files that contain secrets.
+ */
 import { z } from 'zod';
 import { quote, TapeError } from '../../core/errors.js';
 import { isLoopback } from '../../core/net/address-ranges.js';
@@ -23,7 +25,7 @@ import {
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
-/** Schema of an https URL. Traffic within one host needs no TLS. */
+/** Schema of an https URL. Also accepts an http URL of this host, because traffic within one host needs no TLS. */
 const safeUrl = () =>
   webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
     error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,
@@ -36,12 +38,12 @@ const origin = safeUrl()
   .transform((url) => url.origin);
 
 /**
- * Pattern for an ISO 8601 duration without years, months and weeks. Years and months have no fixed length, and some
- * servers do not accept weeks.
+ * Pattern for an ISO 8601 duration in days, hours, minutes and seconds. Years and months are not allowed, because their
+ * lengths vary. Weeks are not allowed, because some servers reject them.
  */
 const LIFETIME = /^P(?=\d|T\d)(?:(\d{1,5})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$/;
 
-/** @returns 0 if `duration` is invalid */
+/** Converts an ISO 8601 duration to milliseconds. Returns 0 if `duration` is invalid. */
 export function lifetimeMs(duration: string): number {
   const parts = LIFETIME.exec(duration)?.slice(1) ?? [];
   const [days = 0, hours = 0, minutes = 0, rest = 0] = parts.map((part) => Number(part ?? 0));
@@ -50,10 +52,13 @@ export function lifetimeMs(duration: string): number {
 
 const DURATION = expects('a duration like P2D or PT36H');
 
-/** Maximum size of the metadata, in bytes of JSON. A stage request repeats the metadata for each file. */
+/**
+ * Maximum length of `targetedMetadata` as JSON, in characters. The length is limited because a stage request repeats
+ * the metadata for each file.
+ */
 const MAX_METADATA = 4096;
 
-/** Schema of the metadata, which may be an object or its JSON text. */
+/** Schema of `targetedMetadata`, which may be an object, or a string that contains the object as JSON. */
 const metadata = z.unknown().transform((given, ctx) => {
   const read = z.record(z.string(), z.record(z.string(), z.unknown())).safeParse(parseJson(given));
   const shown = typeof given === 'string' ? given : JSON.stringify(given);
@@ -136,11 +141,14 @@ export type WlcgSettings = z.output<typeof wlcgSettings>;
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
     refuse(ctx, 'certFile', `is required with keyFile, which is ${quote(key)}`);
-  // a proxy certificate file also contains the key
+  // by default the key is in the certificate file, as in a proxy certificate
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
 
-/** Maps catalogue paths below `own` to paths below `remote`. Neither prefix has a trailing slash. */
+/**
+ * Catalogue paths below the prefix `own` correspond to remote paths below the prefix `remote`. Neither prefix has a
+ * trailing slash.
+ */
 interface PathPrefixes {
   own: string;
   remote: string;
@@ -150,14 +158,14 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes and removes a trailing slash, as servers may do. */
+/** Merges repeated slashes in a path and removes a trailing slash, because servers may change paths in this way. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
 
 /**
- * @returns the remote path of a file
- * @throws TapeError PERMANENT if the file cannot have a remote path
+ * Converts a catalogue path to a remote path.
+ * @throws TapeError PERMANENT if the catalogue path has no valid remote path
  */
 export function toRemotePath({ own, remote }: PathPrefixes, path: string): string {
   const normal = normalisePath(path);
@@ -167,7 +175,7 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
       `${quote(path)} is not below the pathPrefix of the library, ${quote(own === '' ? '/' : own)}`,
     );
   }
-  // a server may resolve dot segments to another file
+  // reject dot segments, because a server may resolve them to the path of another file
   if (/\/\.{1,2}(\/|$)/.test(normal))
     throw new TapeError(
       'PERMANENT',
