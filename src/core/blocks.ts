@@ -18,7 +18,7 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Takes a block from the pool. The block still contains old bytes. */
+/** Takes a block from the pool. The block may contain bytes of an earlier owner. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);

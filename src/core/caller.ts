@@ -4,8 +4,8 @@
  */
 
 /**
- * A user has a quota. A viewer may read everything, and an operator may do everything. A service acts for its quotas. A
- * legacy caller uses the endpoints that accept callers without credentials.
+ * A user has a quota. A viewer may read everything, and an operator may do everything. A service makes requests for the
+ * quotas that it may use. A legacy caller uses the endpoints that accept callers without credentials.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];

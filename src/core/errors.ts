@@ -175,7 +175,9 @@ export class OverShareError extends UnavailableError {
   }
 }
 
-/** Thrown if the connection was lost before the database confirmed a commit. The change may be stored. */
+/**
+ * Thrown if the connection was lost before the database confirmed a commit. The database may have stored the change.
+ */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super('away', 'the database did not confirm the change, which may be stored', cause, 'check before you repeat it');

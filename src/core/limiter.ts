@@ -70,7 +70,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // the capacity may be enough for the next waiting call
+        this.admitNext(); // the next waiting call may cost less
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });

@@ -24,7 +24,7 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
 /**
- * Hashers of hash-wasm that `startHash` uses again. Creating a hasher takes 0.7 ms, as long as reading a small file.
+ * Idle hashers of hash-wasm, which `startHash` reuses. Creating a hasher takes 0.7 ms, as long as reading a small file.
  */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 

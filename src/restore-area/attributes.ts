@@ -10,7 +10,7 @@ import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** Attributes of a restored file. A null value keeps the default of the file system. */
+/** Attributes of a restored file. If a value is null, the file keeps the value that the file system gave it. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -24,7 +24,10 @@ const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
 
-/** Returns the attributes of a restored file. The configuration takes precedence over the catalogue. */
+/**
+ * Returns the attributes of a restored file. The mode and group in the configuration take precedence over the
+ * attributes in the catalogue.
+ */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
     mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
@@ -34,16 +37,19 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
   };
 }
 
-/** Mode and group of a restored directory. A null group keeps the default of the file system. */
+/**
+ * Mode and group of a restored directory. If the group is null, the directory keeps the group that the file system gave
+ * it.
+ */
 export interface DirectoryAttributes {
   mode: number;
   gid: number | null;
 }
 
 /**
- * Returns the attributes of a restored directory. The configuration takes precedence over the original directory. If
- * the configuration contains a mode of files, users who may read files may also enter directories. Only the owner gets
- * write permission, because only Tapegate may write in the restore area (exposure.ts).
+ * Returns the attributes of a restored directory. The mode and group in the configuration take precedence over those of
+ * the original directory. If the configuration contains a mode of files, users who may read files may also enter
+ * directories. Only the owner gets write permission, because only Tapegate may write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],

@@ -43,12 +43,15 @@ export function limitsOf({ config }: Context): CallLimits {
 }
 
 /**
- * Seconds added to a library's own time limit, so that the library reports its error first. That error explains more
+ * Seconds added to a library's own time limit, so that the library reports its own error first, which explains more
  * than a HungError.
  */
 const OWN_MARGIN_SECONDS = 10;
 
-/** Returns the seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
+/**
+ * Returns the seconds after which a call to a library counts as hung.
+ * @param own the library's own time limit, if known
+ */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
   return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
 }
@@ -61,7 +64,8 @@ interface OpenCall {
 }
 
 /**
- * If a check runs this late, the whole process was stalled. The stall does not count against the time limits of calls.
+ * If a check of open calls is late by more than this time, the whole process was stalled. The stall does not count
+ * against the time limits of calls.
  */
 const STALL_MS = 1000;
 
@@ -73,7 +77,7 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether any call hung. A hung call may still block a thread of this process. */
+  /** Whether a call of this process has hung. A hung call may still block a thread of this process. */
   hasHung = false;
   private checkedAt = 0;
 
@@ -86,7 +90,7 @@ export class CallWatch {
 
   /**
    * Watches a call until the call ends.
-   * @param call receives a function that reports progress during a long call
+   * @param call receives a function that reports progress, which restarts the time limit
    * @param seconds time limit. Default: the limit for the target
    * @throws HungError if the call hangs, even if the call ends later; otherwise the call's own error
    */

@@ -107,7 +107,7 @@ export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array
 }
 
 interface ExpectedCopy extends FileOnVolume {
-  /** Expected checksum. If null, any checksum is accepted. */
+  /** Expected checksum, or null to accept any checksum. */
   checksum: string | null;
 }
 
@@ -123,8 +123,8 @@ export interface Mismatch {
 
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
- * @param how.sink receives the chunks and owns them. The read waits for the sink. A sink never receives more bytes than
- *   expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
+ *   receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
  * @param how.describe returns the error text for a mismatch, which users see
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if size or checksum differ; errors of the library and the sink; the abort reason of

@@ -58,7 +58,7 @@ export class DiskError extends TapeError {
 
 /**
  * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, or a FullError if the disk is full.
- * @param call receives a function that reports progress during a long call
+ * @param call receives a function that reports progress, which restarts the time limit
  */
 export async function callDisk<T>(
   calls: CallWatch,
@@ -94,9 +94,9 @@ const PROBE_MS = 10_000;
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
-  /** Watches calls that belong to no drive. */
+  /** Watches calls that are not made for a drive. */
   readonly calls: CallWatch;
-  /** Time (`performance.now()`) and error of the last failure because of a full disk, by disk id. */
+  /** Time (`performance.now()`) and error of the last call that failed because a disk was full, by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -110,7 +110,7 @@ export class FailingDisks {
   /** Absent disks, by disk id, which this host does not try before the time `until` (`performance.now()`). */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
-  /** @param of.calls watches calls that belong to no drive; `host`: name of this host in recorded measurements */
+  /** @param of.calls watches calls that are not made for a drive; `host`: name of this host in recorded measurements */
   constructor(
     ctx: Context,
     gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
@@ -156,7 +156,7 @@ export class FailingDisks {
     });
   }
 
-  /** Clears cached probes and measurements. Called after an operator has made a change. */
+  /** Clears cached probes and measurements. The engine calls this method after an operator has made a change. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
@@ -169,8 +169,8 @@ export class FailingDisks {
   }
 
   /**
-   * Returns the error if the disk was full at or after the time `at` (`performance.now()`). A caller then need not read
-   * files for the disk from tape.
+   * Returns the error if the disk was full at or after the time `at` (`performance.now()`). Files for a full disk need
+   * not be read from tape.
    */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
@@ -214,7 +214,7 @@ export class FailingDisks {
       // record the measurement first, so that hosts without the disk see that another host has the disk
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await returnDisk(this.ctx, mountpoint); // resume the disk even if the response is late
+      await returnDisk(this.ctx, mountpoint); // resume the disk even after the time limit of this call
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);

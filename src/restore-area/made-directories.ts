@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory after its last copy. The database does not
- * contain these directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
- * sets. Only trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed directory
- * again when needed.
+ * Creates directories in the restore area, and removes each directory after the last copy in it has been removed. The
+ * database does not contain these directories. Tapegate removes an empty directory if it has the owner, group and mode
+ * that Tapegate sets. Only trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed
+ * directory again when needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -117,7 +117,7 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the modes that `finishDirectory` may set: one if the wanted group can be set, and one if not. */
+/** Returns the modes that `finishDirectory` may set: the wanted mode, and the mode for a group that cannot be set. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -218,8 +218,8 @@ interface BatchDirectory {
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
 /**
- * The open directories of a batch of recalls. The caller must wait for each call before the next call. The methods
- * throw a DiskError if the disk may be at fault.
+ * The open directories of a batch of recalls. The caller must wait until a call has ended before it makes another call.
+ * The methods throw a DiskError if the disk may be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;

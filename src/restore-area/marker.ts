@@ -77,7 +77,7 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
   await unlink(path.join(root, markerName));
 }
 
-/** Writes the marker of a disk to the mounted file system, atomically. A second call is safe. */
+/** Writes the marker of a disk to the mounted file system, atomically. A second call for the same disk is harmless. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {

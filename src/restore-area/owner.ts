@@ -50,7 +50,7 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 /**
  * Writes the owner record atomically. Writes nothing if another Tapegate has taken the directory since the caller read
  * the record.
- * @param how.isFirst whether to write only if there is no record
+ * @param how.isFirst whether to write the record only if the directory has no record
  * @param how.takes whether to replace the record of another owner too
  * @returns whether the record was written
  */

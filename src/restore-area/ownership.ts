@@ -93,7 +93,7 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly reads = new BoundedCalls();
-  /** Last result for each directory, including results that arrived after the time limit. */
+  /** Last observation of each directory, including observations that ended after the time limit. */
   private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
@@ -104,8 +104,8 @@ export class Ownership {
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch of this process's stamps. The process recognises its own stamps even if a promoted standby does not contain
-   * the records of the stamps.
+   * Epoch in the stamps that this process writes. The process recognises its own stamps even if a promoted standby does
+   * not contain the records of the stamps.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -189,7 +189,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host recorded it
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host recorded the problem
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
     const returned = this.awaitFormerOwner(site, seen);
@@ -212,7 +212,7 @@ export class Ownership {
 
   /**
    * Starts a waiting time when a directory no longer belongs to another Tapegate, because that Tapegate may use the
-   * directory until its next check. The directory then contains a stamp of this database, or no owner record.
+   * directory until its next check. Such a directory contains a stamp of this database, or no owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -244,13 +244,13 @@ export class Ownership {
     return `the database server was restarted or copied: checking for ${watching.ms / 1000} s whether another Tapegate uses the restore disks`;
   }
 
-  /** Returns the cluster and the directory of the database. */
+  /** Returns the location of the database: its cluster, its directory, and the start time of its server. */
   async findPlace({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
   }
 
-  /** Returns whether another database may have the same identity. */
+  /** Returns whether another database may have the same identity as this database. */
   async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
     const place = await this.findPlace(site);
     if (findMove(site.place, place) !== undefined || this.watchedSince !== undefined) return true;

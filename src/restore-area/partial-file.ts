@@ -16,8 +16,8 @@ import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
 /**
- * Returns whether an entry with the name of a partial file is a regular file. Tapegate creates no other type with such
- * a name.
+ * Returns whether an entry with the name of a partial file is a regular file. Tapegate creates only regular files with
+ * such a name.
  */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
@@ -76,7 +76,10 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. Its error must not be lost, because the kernel reports the error of a failed sync only once. */
+  /**
+   * The last sync. The error of this sync must not be lost, because the kernel reports the error of a failed sync only
+   * once.
+   */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first error of a write. */
   private written: Promise<unknown>;
@@ -151,7 +154,7 @@ export class PartialFile {
   }
 
   /**
-   * Starts a sync after every `syncBytes` bytes. Waits until the previous sync has ended.
+   * Starts a sync after every `syncBytes` bytes, when the previous sync has ended.
    * @throws the error of the previous sync
    */
   private async syncAhead(bytes: number): Promise<void> {

@@ -21,7 +21,10 @@ export interface Directory {
   /** Path of the directory through its open descriptor, which no later rename or link can redirect. */
   fdPath: string;
   handle: FileHandle;
-  /** Path of the directory when it was opened, without links. `root` is the path of its mount point, without links. */
+  /**
+   * Path of the directory when it was opened, without links. `root` is the path of the mount point of its disk, without
+   * links.
+   */
   path: string;
   root: string;
 }

@@ -107,8 +107,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk and the doctor
- * reports it.
+ * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk and `doctor`
+ * reports the disk.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -202,7 +202,8 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 const MAX_PROOFS = 100;
 
 /**
- * Marks a new disk, unless the disk was in use and all its copies are missing. A second call is safe.
+ * Marks a new disk, unless the disk was in use and all its copies are missing. A second call for the same disk is
+ * harmless.
  * @returns the reason if the disk has no marker
  */
 export async function ensureMarked(
@@ -242,8 +243,8 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
 }
 
 /**
- * Records again whether the file system ignores such differences, because the disk may have another file system than
- * before.
+ * Records again whether the file system ignores differences of case or Unicode normalisation, because the disk may have
+ * another file system than before.
  */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   const folds = await foldsNames(root).catch(() => undefined); // a later call probes a disk that is not writable now
@@ -269,8 +270,8 @@ export async function foldsNames(root: string): Promise<boolean> {
 }
 
 /**
- * Marks a disk for the first time. If another host has already marked the disk, does not mark it, because this host may
- * see only the directory under the mount point.
+ * Marks a disk for the first time. If another host has already marked the disk, does not mark the disk, because this
+ * host may see only the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);

@@ -1,5 +1,5 @@
 /**
- * Measures the actual free space of restore disks, which other programs may fill.
+ * Measures the actual free space of restore disks, because other programs may fill the disks.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
  * most a second while the rows of the disks in the database are unchanged. A disk that does not respond in time is
@@ -85,7 +85,8 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement, for which the next measurement waits. This wait does not count against a disk's time limit.
+   * The last measurement, for which the next measurement waits. The wait for an earlier measurement does not count
+   * against a disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured. Must not block. */
@@ -139,7 +140,7 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. Called after an operator has made a change. */
+  /** Clears cached measurements. The engine calls this method after an operator has made a change. */
   clearCache(): void {
     this.known.clear();
   }

@@ -43,8 +43,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Returns whether an address belongs to this host. Reads the network interfaces each time, because they may change.
- * Every user of this host can connect from such an address.
+ * Returns whether an address belongs to this host. Reads the network interfaces at each call, because they may change.
+ * Every user of this host can connect from an address of this host.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;

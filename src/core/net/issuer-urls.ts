@@ -1,4 +1,4 @@
-/** URLs of identity providers. */
+/** Checks the URLs of identity providers, and derives suffixes of user names from them. */
 import { isLoopback } from './address-ranges.js';
 
 /**

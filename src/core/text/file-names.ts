@@ -1,6 +1,6 @@
 /**
- * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. A name that is not UTF-8
- * therefore has no path.
+ * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. Therefore a file whose name is
+ * not UTF-8 has no catalogue path.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';

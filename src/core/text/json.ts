@@ -1,4 +1,4 @@
-/** JSON values and their text. */
+/** Checks and formats JSON values. */
 
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

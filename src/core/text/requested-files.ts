@@ -3,7 +3,7 @@ import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** Numbers of files of a request. The names are those of the GraphQL fields. */
+/** Numbers of a request's files. The properties have the names of the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -19,7 +19,7 @@ export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles
   filesUnknown + filesRefused;
 
 /**
- * Returns a text such as `18 of 20 files`: files on disk, and all requested files.
+ * Returns the numbers of files on disk and of all requested files as text, such as `18 of 20 files`.
  * @param count formats a number with its noun
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {

@@ -1,6 +1,7 @@
 /**
- * Examines copies that were changed outside Tapegate. A file with such a copy counts as on disk only while the copy
- * exists. If a copy cannot be examined, the job continues with other copies, and a later job examines the copy again.
+ * Examines copies that were changed outside Tapegate. A file whose copy was changed counts as on disk only while the
+ * copy exists. If a copy cannot be examined, the job continues with other copies, and a later job examines the copy
+ * again.
  */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';
@@ -12,7 +13,7 @@ import { callEach } from './removal.js';
 
 /**
  * Checks the changed copies of files that requests need. If a copy has the same bytes as the tape copy, the copy
- * satisfies the requests. Otherwise, the file is recalled.
+ * satisfies the requests; otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,
@@ -33,8 +34,8 @@ type State = 'existing' | 'changed' | 'gone';
 
 /**
  * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job removes
- * them. If Tapegate did not write the copy and its times differ from the record, compares its bytes. A copy with an
- * Adler-32 then counts as changed, because equal Adler-32 checksums do not prove equal bytes.
+ * them. If Tapegate did not write the copy and its times differ from the record, compares its bytes. A copy whose
+ * checksum is an Adler-32 counts as changed, because equal Adler-32 checksums do not prove equal bytes.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
   const stats = await findStats(copy);

@@ -38,7 +38,7 @@ export interface OpenCopy {
   mtimeNs: bigint;
   /**
    * Reads bytes of the copy from `position` into the buffer.
-   * @returns the number of bytes read, fewer at the end of the file
+   * @returns the number of bytes read, which is smaller than the buffer only at the end of the file
    * @throws TapeError if the disk hangs
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
@@ -49,8 +49,8 @@ export interface OpenCopy {
 }
 
 /**
- * If the ctime of a copy has changed and the copy is larger than this, its checksum is computed in the background.
- * Readers of the copy get `busy` until the computation ends.
+ * Maximum size of a copy whose bytes are compared while a reader waits. A larger copy is compared in the background,
+ * and its readers get `busy` until the comparison ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 /** Maximum number of cached results of comparisons, and of directory checks. */
@@ -178,8 +178,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. Each
-   * chunk is a separate call, so that other calls get slots.
+   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. A
+   * separate call reads each chunk, so that other calls get slots.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
@@ -246,7 +246,7 @@ export class CopyReader {
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    await closed.catch(() => {}); // closing a reader loses no data, and other calls report a hung disk
+    await closed.catch(() => {}); // ignore errors, because other calls report a hung disk
   }
 
   private noAnswer(): TapeError {

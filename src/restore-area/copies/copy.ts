@@ -109,8 +109,8 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the state of the copy.
- * Before the caller passes the result to `removeCopy`, it queries the database again.
+ * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the state of the copy. The
+ * caller queries the database again before it passes the result to `removeCopy`.
  * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable
  */

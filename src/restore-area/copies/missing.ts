@@ -74,7 +74,7 @@ export function createCopyLook(): CopyLook {
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      // while another call hangs, the state of these copies is unknown too
+      // if another call hangs, return no copies, because their state is unknown
       const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
       const leave = await slots.take({ late }).catch((error: unknown) => {
         if (!(error instanceof TapeError)) throw error;

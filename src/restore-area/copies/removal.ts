@@ -107,7 +107,10 @@ export async function removeUnheld(
   return count;
 }
 
-/** Releases the copies of a request. @returns whether all reachable copies were examined, and some copies remain */
+/**
+ * Examines the copies of a request's released files, and passes the copies to `releaseCopies`.
+ * @returns whether all reachable copies were examined, and some copies remain
+ */
 async function clearRequest(
   ctx: Context,
   disks: FailingDisks,
@@ -120,7 +123,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // disks that failed since this page was read
+    const failing = new Set<number>(); // disks that failed since the page of files was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
@@ -172,7 +175,7 @@ export async function callEach<C extends CopyLocation, T>(
   };
   const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
     const queue = copies.filter((copy) => copy.diskId === diskId).values();
-    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each `callAll` takes the next copy
+    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each call of `callAll` takes the next copy
   });
   await Promise.all(queues);
   return done;
@@ -236,10 +239,7 @@ async function removeEmptyAfter<C extends CopyLocation>(
   return gone.filter((copy) => cleared.has(directoryOf(copy)));
 }
 
-/**
- * Removes stale files of ended recalls.
- * @returns the number of recalls that have no stale files now, including recalls that had no stale files
- */
+/** Removes stale files of ended recalls. @returns the number of recalls that no longer have stale files */
 export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,

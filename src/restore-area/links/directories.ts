@@ -18,7 +18,8 @@ export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttribu
 const ROOT_MODE = 0o755;
 
 /**
- * Returns a function that returns the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below.
+ * Returns a function that returns the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below
+ * it.
  */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');

@@ -61,7 +61,7 @@ export class LinkKeeper {
 
   /**
    * Creates and removes all pending links.
-   * @throws Error if TAPEGATE_LINK_ROOT does not respond in time; later calls do nothing until it responds
+   * @throws Error if TAPEGATE_LINK_ROOT does not respond in time; later calls do nothing until the directory responds
    */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {

@@ -315,7 +315,7 @@ export async function syncLinkDirectory(directory: string): Promise<void> {
   await inLinkDirectory(directory, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
-/** Ignores an error that means that a file is missing. ELOOP means that a link points to itself. */
+/** Ignores an error that means that a file is missing. ELOOP means that the path contains a loop of links. */
 function ignoreNothing(error: unknown): undefined {
   if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }
