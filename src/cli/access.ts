@@ -258,7 +258,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
 }
 
-/** Maximum count of files that a gateway returns; the actual number may be higher. */
+/** Largest file count that a gateway reports. If the gateway reports this count, there may be more files. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

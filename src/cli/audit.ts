@@ -64,7 +64,10 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
-/** Returns the cursor before the latest `count` entries; null if the log has no earlier entries. */
+/**
+ * Returns the pagination cursor before the latest `count` entries of the audit log; null if the log has no earlier
+ * entries.
+ */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {

@@ -117,7 +117,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 
 /**
  * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and removes the directory.
- * @param work a function that uses the restored database; calls its argument `open` at most once to open the database
+ * @param work a function that uses the restored database, and may call its argument `open` once to open the database
  */
 async function withRestored(
   config: Config,
@@ -172,8 +172,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the times of a restored backup. The database is as of the end of the backup, to which PostgreSQL has replayed
- * the WAL.
+ * Returns the period of the restored state, from the start to the end of the backup. PostgreSQL has replayed the WAL to
+ * the end of the backup.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

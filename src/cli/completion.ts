@@ -16,13 +16,13 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 type Shell = (typeof SHELLS)[number];
 
-/** Words that may follow a command. */
+/** Words that a completion offers after a command. */
 interface Words {
   /** Name of the command, such as `quota set`; empty for the program itself. */
   path: string;
   isGroup: boolean;
   next: string[];
-  /** Options that take a value, and the allowed values, if limited. */
+  /** Options that take a value, and the allowed values if the values are limited. */
   values: { option: string; choices: readonly string[] }[];
 }
 

@@ -129,7 +129,7 @@ engines. Settings contain their names: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /**
- * Reads settings of the form `key=value`. Each key may be given once.
+ * Reads settings of the form `key=value`. Rejects a key that is given twice.
  * @throws UsageError that does not contain the value, because it may be a secret
  */
 function readSettings(given: readonly string[]): object {

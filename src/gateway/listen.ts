@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // let the client send the body, except of an import, which continues only after authentication
+      // ask the client to send the body now, but the body of an import only after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -80,7 +80,7 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // remove the limit of Node.js, which would silently drop headers after the first thousand; `maxHeaderSize` remains
+  // set no maximum number, because Node.js would silently drop all further headers; `maxHeaderSize` limits the size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // an `Expect` header other than 100-continue may be ignored (RFC 9110, 10.1.1)

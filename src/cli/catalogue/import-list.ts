@@ -31,7 +31,7 @@ export interface OpenList {
   size: number | undefined;
   /**
    * Reads the rows of the list; may be called only once.
-   * @param meter wraps the stream of a file to count the bytes that are read
+   * @param meter a function that wraps the stream of a file to count the bytes that are read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;

@@ -1,8 +1,8 @@
 /**
  * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
  *
- * Each import of a list replaces the default file, so that a nightly import does not need a new file each night. A file
- * that the user names with `--rejects` is never replaced. A dry run writes no file of rejects.
+ * Each import of a list replaces the default file of rejects, so that a nightly import does not need a new file each
+ * night. A file that the user names with `--rejects` is never replaced. A dry run writes no file of rejects.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';
@@ -20,7 +20,9 @@ export interface SkipOptions {
 
 export class Rejects {
   readonly file: string;
-  /** File to which rejects are written during an import, and which replaces the default file after the import. */
+  /**
+   * Path to which rejects are written during an import. After the import, the written file replaces the default file.
+   */
   private readonly partialFile: string;
   private readonly isDryRun: boolean;
   /** Adds the name of the imported file to the line numbers in an error message. */
@@ -41,8 +43,8 @@ export class Rejects {
   /**
    * @param source the path of the imported list; the default file of rejects is in the same directory
    * @returns the writer of the file of rejects; undefined without `--skip-invalid`
-   * @throws UsageError; CommandError if the file that `--rejects` names exists, or the default file is not a regular
-   * file
+   * @throws UsageError for `--rejects` without `--skip-invalid`; CommandError if the file of `--rejects` exists, or the
+   * default file is not a regular file
    */
   static async open(
     { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,
@@ -84,9 +86,9 @@ export class Rejects {
   }
 
   /**
-   * Closes the file of rejects. If the import failed, removes the new file. After an import with rejected rows,
-   * replaces the default file by the new file. After an import without rejected rows, removes the default file that an
-   * earlier import has left.
+   * Closes the file of rejects. If the import failed, removes the new file of rejects. After an import with rejected
+   * rows, replaces the default file of rejects by the new file. After an import without rejected rows, removes the
+   * default file that an earlier import has left.
    */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();

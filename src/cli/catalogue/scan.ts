@@ -38,7 +38,7 @@ interface ScanOptions extends OutputOptions, SkipOptions {
 /** Numbers of files that a scan has found on a cartridge. */
 interface ScanCounts {
   files: number;
-  /** Number of files that the catalogue already contains at the same position. */
+  /** Number of files that the catalogue already contains at the same tape position. */
   unchanged: number;
   skipped: number;
 }
@@ -160,7 +160,7 @@ interface Listed {
 
 /**
  * Yields the rows to import for the files on a cartridge. Skips files that the catalogue already contains at the same
- * position.
+ * tape position.
  */
 async function* linesOf(
   ctx: Context,

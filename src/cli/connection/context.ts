@@ -6,7 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether this program can open a database. The separate client package cannot open databases. */
+/** Whether commands can open a database. Commands of the separate client package cannot open a database. */
 export const opensDatabases: boolean = true;
 
 /**
@@ -40,7 +40,7 @@ export async function withMigrated<T>(
 /**
  * Opens the database, and keeps the database open until the command ends. Does not migrate the schema, because an older
  * version of Tapegate may still use the database.
- * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
+ * @throws ConfigError; NoDatabaseError; Error if the version of the schema is not current
  */
 export function openContext(): Promise<Context> {
   const command = commandState();
@@ -64,7 +64,7 @@ function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of this process's user, or the user's number if this host has no entry for it. */
+/** Returns the name of this process's user, or the user id if this host has no name for the user. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

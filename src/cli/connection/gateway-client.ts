@@ -1,7 +1,7 @@
 /**
  * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Only `follow` loads the SSE
- * library, which loads slowly. Uses `node:http`, because the first `fetch` takes 0.1 s of CPU time, ten times as much
- * as `node:http`.
+ * library, because loading the library takes long. Uses `node:http`, because the first `fetch` takes 0.1 s of CPU time,
+ * ten times as much as `node:http`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
@@ -127,7 +127,7 @@ function withStrings(variables: unknown): Record<string, unknown> {
 }
 
 /**
- * Returns the data of a response.
+ * Returns the data of a GraphQL response.
  * @throws CommandError if the response contains an error
  */
 function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
@@ -156,7 +156,7 @@ function parseAnswer(text: string): GraphqlResult {
 }
 
 /**
- * Rejects a redirect, because following it could send the request to another server or send a change twice.
+ * Rejects a redirect, because following the redirect could send the request to another server or send a change twice.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -194,7 +194,7 @@ export function findFailure(result: object): Failed | undefined {
 }
 
 /**
- * Returns the result of an operation that has succeeded.
+ * Returns the result of an operation if the operation has succeeded.
  * @param own the names of the command's arguments, by the name of the GraphQL field
  * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
  */

@@ -58,7 +58,7 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** Loopback address to which a connection goes, by wildcard address. */
+/** Loopback address that replaces each wildcard address as the target of a connection. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;

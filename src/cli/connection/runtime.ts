@@ -35,9 +35,10 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * Objects that a process may create. `database`: a database if the data directory is empty, as `start` needs. `schema`:
- * only the tables in an existing database. `migrations`: only changes of an existing schema. `nothing`: no object,
- * because a command in the wrong directory must neither create nor migrate a database.
+ * Objects that a process may create. With `database`, `start` may create a database in an empty data directory. With
+ * `schema`, a process may create only the tables in an existing database. With `migrations`, a process may only migrate
+ * an existing schema. With `nothing`, a command may neither create nor migrate a database, because the command may run
+ * in the wrong directory.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -82,8 +83,8 @@ export async function openRuntime(
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
 /**
- * Opens the log, which is standard error by default. If the log cannot be written, for example on a full disk, lines
- * are lost.
+ * Opens the log, which is standard error by default. If the log cannot be written, for example on a full disk, log
+ * lines are lost.
  */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });

@@ -94,7 +94,7 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    // fails if another process has already taken the lock, which contains a file
+    // ignore a failure: another process may have already taken the lock
     await rmdir(path.dirname(next)).catch(() => {});
   }
 }

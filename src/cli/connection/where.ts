@@ -33,7 +33,7 @@ export function findSite(): string {
 
 /**
  * Returns the URL of the gateway that an operator's command uses, or LOCAL for the database of this host. A database
- * that is configured or that this user can open takes precedence, because an operator may do more on the database.
+ * that is configured or that this user can open takes precedence, because a command on the database has all rights.
  * Without such a database, the command uses a configured gateway. If no gateway is configured either, the command
  * reports the missing database.
  * @throws ConfigError; CommandError if stored tokens cannot be read
@@ -43,8 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A token counts, because the command must act as the
- * user of the token.
+ * Returns whether a URL, token or setting configures a gateway. A token configures a gateway, because the command must
+ * act as the user of the token.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();

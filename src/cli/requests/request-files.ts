@@ -34,8 +34,8 @@ export interface PathsOptions {
 }
 
 /**
- * Returns the path of a file on disk: the copy in the restore area, or the original file. Null if neither the copy nor
- * the original file is on disk.
+ * Returns the path of a file on disk: the copy in the restore area, or the original file. Returns null if neither the
+ * copy nor the original file is on disk.
  */
 export function pathOnDisk(file: {
   path: string;
@@ -97,7 +97,7 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the text that a line about files on disk ends with: how many of the files are at their primary place. */
+/** Returns text for the end of a line about files on disk, such as `, 3 of them at their primary place`. */
 export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
@@ -294,7 +294,7 @@ async function readParts(url: string, id: number) {
 /** Reasons for waiting that affect the whole queue and not only one file. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/** Returns the reasons in `QUEUE_REASONS` for which files of a request wait, each with its number of files. */
+/** Returns the reasons in `QUEUE_REASONS` why files of a request wait, each with the number of waiting files. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

@@ -104,7 +104,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   };
 }
 
-/** A new request: id, whether files may be missing, and whether the request has finished. */
+/** Result of creating a request: the id, whether files may be missing, and whether the request has finished. */
 interface CreatedRequest {
   id: number;
   mayLackFiles: boolean;

@@ -114,7 +114,7 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Returns whether an active request has copies that are not at their archive paths. */
+/** Returns whether an active request has restored copies that are not at their archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;

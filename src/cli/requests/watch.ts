@@ -52,7 +52,7 @@ interface WatchOptions extends OutputOptions, PathsOptions {
 }
 
 /**
- * Shows the progress of a request until it finishes, and then prints the directories of its files.
+ * Shows the progress of a request until it finishes, and then prints the directories that contain the restored files.
  * @throws CommandError with exit code 3 if the request ended without all its files
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {

@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander allows no null.
- * `noneToNull` converts the text `none` to null.
+ * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander allows no null
+ * as the value of an option. `noneToNull` converts the text `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>

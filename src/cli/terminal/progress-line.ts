@@ -1,5 +1,6 @@
 /**
- * Shows progress on standard error. In a terminal, lines are redrawn in place. Elsewhere, each update is a log line.
+ * Shows progress on standard error. In a terminal, lines are redrawn in place. If standard error is not a terminal,
+ * each update is a log line.
  */
 import { Help } from 'commander';
 import { printable } from '../../core/text/printable.js';

@@ -45,7 +45,7 @@ export class KnownCallers {
 
 const NONE: Quotas = new Set<string>();
 
-/** Returns the caller with an authenticated identity, and the caller's rights. */
+/** Returns the caller for an authenticated identity, with the caller's rights. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
@@ -82,7 +82,8 @@ function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
 }
 
 /**
- * Returns the caller of a gateway without authentication. This caller may do everything except an operator's actions.
+ * Returns the anonymous caller of a gateway without authentication. An anonymous caller may do everything except an
+ * operator's actions.
  */
 export function openCaller(address: string | undefined): Caller {
   return {

@@ -143,7 +143,7 @@ function readWords(value: unknown): string[] {
 }
 
 /**
- * Matches the scopes of the WLCG token profile. A token with such a scope permits only the operations that its scopes
+ * Matches the scopes of the WLCG token profile. A token with a WLCG scope permits only the operations that its scopes
  * name.
  */
 const CAPABILITY = /^(storage|compute)\./;
@@ -216,7 +216,7 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** When the keys were last requested, as a value of `performance.now()`. */
+  /** Time of the last request for the issuer's keys, as a value of `performance.now()`. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
@@ -260,7 +260,10 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** Sends a request to the issuer. During the pause after a failure, throws the last error instead. */
+  /**
+   * Sends a request to the issuer. During the pause after a failed request, throws the error of the failed request
+   * instead.
+   */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);

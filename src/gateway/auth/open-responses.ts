@@ -11,14 +11,14 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval at which the callers of open responses are checked. The interval is half of the documented delay, because a
- * check may fail.
+ * Interval at which the callers of open responses are checked. The interval is half of the documented delay, so that
+ * one failed check does not exceed the delay.
  */
 const CHECK_MS = 2000;
 
 /**
  * Maximum duration of a stream for a caller whom a proxy has authenticated, because a proxy authenticates only one
- * request. After this time the client must reconnect, and misses no event.
+ * request. The client must reconnect after this time, and misses no events.
  */
 const PROXIED_SECONDS = 900;
 
@@ -37,7 +37,7 @@ export class OpenResponses {
   private checking: Promise<void> = Promise.resolve();
   /** Whether rights have changed since the last check. */
   private haveRightsChanged = false;
-  /** Version number of the anonymous callers' rights at the last check. */
+  /** Version of the anonymous callers' rights at the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {

@@ -12,8 +12,8 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a socket that only its owner and its group can open. Removes the socket when the server closes, and
- * replaces the socket of a killed process.
+ * Listens on a Unix socket that only the owner and the group of the socket can open. Removes the socket when the server
+ * closes, and replaces the socket of a killed process.
  * @throws Error that names the path of the socket
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {

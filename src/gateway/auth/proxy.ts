@@ -1,6 +1,6 @@
 /**
  * Identifies callers that a proxy has authenticated, by a header with the user's name or with the subject of the user's
- * certificate. Rejects a request with such a header if the sender is not a listed proxy.
+ * certificate. Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Reads the header with the user's name; undefined if the header is absent.
+ * Returns the identity from the header with the user's name; undefined if the header is absent.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,7 +30,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Reads the header with the subject of a verified client certificate; undefined if the header is absent.
+ * Returns the identity from the header with the subject of a verified client certificate; undefined if the header is
+ * absent.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -71,8 +72,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: one of the two may be the
- * client's
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client may have
+ * sent one
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -94,8 +95,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns the common name of a subject; undefined unless the subject has exactly one. The notation `/O=Example/CN=Ada`
- * is ambiguous, because it has no escapes, and also gives undefined.
+ * @returns the common name of a subject; undefined unless the subject has exactly one. Also undefined for the notation
+ * `/O=Example/CN=Ada`, which has no escapes and therefore is ambiguous.
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

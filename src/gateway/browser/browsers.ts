@@ -98,7 +98,8 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // browsers send `none` if the user entered the URL; over plain HTTP, browsers send only Origin, with changes
+  // Sec-Fetch-Site is `none` if the user entered the URL. Browsers send no Sec-Fetch-Site over plain HTTP, but send
+  // Origin with each request that changes data.
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }

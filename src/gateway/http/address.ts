@@ -64,10 +64,10 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Finds the client's address in the chain of X-Forwarded-For. The client's address is the last one that is not a listed
- * proxy's, because the client may have invented all earlier addresses. If all addresses are listed, the client's
- * address is the first one, as for a client on a proxy's host. If a listed proxy reports no valid address, the client
- * is unknown.
+ * Finds the client's address in the chain of X-Forwarded-For. The last address that does not belong to a listed proxy
+ * is the client's, because the client may have invented all earlier addresses. If all addresses are listed, the
+ * client's address is the first one, as for a client on a proxy's host. If a listed proxy reports no valid address, the
+ * client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -123,7 +123,7 @@ export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // check only this host: programs here (curl, ab) do not send such requests, but old programs elsewhere may
+  // an old program on another host may send such a request itself, but programs on this host (curl, ab) do not
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 

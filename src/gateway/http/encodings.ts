@@ -48,7 +48,7 @@ function encodingOf(res: Response): Encoding | undefined {
 }
 
 /**
- * Sends a complete response body. The caller must set status and content type before, and must not use `res`
+ * Sends a complete response body. The caller must set status and content type before the call, and must not use `res`
  * afterwards.
  * @param isSecret whether the body contains both a secret and text from the client, and therefore must not be encoded
  */
@@ -72,8 +72,8 @@ function sendPlain(res: Response, bytes: Buffer): void {
 }
 
 /**
- * Returns a stream for a response body of any length. The caller must set status and content type before. A disconnect
- * of the client destroys the stream. Destroying the stream destroys the response.
+ * Returns a stream for a response body of any length. The caller must set status and content type before the call. A
+ * disconnect of the client destroys the stream. Destroying the stream destroys the response.
  */
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
@@ -87,7 +87,7 @@ export function openBody(res: Response): Writable {
 
 /**
  * Constant response body, which is encoded only once for each encoding. A client that already has the body does not
- * receive it again.
+ * receive the body again.
  */
 export class KeptBody {
   private readonly bytes: Buffer;

@@ -6,8 +6,8 @@ import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
 /**
- * Reduces the target of a request to path and query. A proxy may send a complete URL as the target; the host of the URL
- * then replaces the header `Host`.
+ * Reduces the target of a request to path and query. A proxy may send a complete URL as the target. The host of a
+ * complete URL replaces the header `Host`.
  */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';

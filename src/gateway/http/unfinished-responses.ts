@@ -2,7 +2,7 @@
  * Tracks unfinished responses, and stops the gateway without failing requests. During `TAPEGATE_LEAVE_SECONDS`, and for
  * one more second after the gateway has ended its streams, each response closes its connection. Closed connections make
  * load balancers and clients use another gateway. Finally the gateway stops listening and closes idle connections. A
- * request that arrives while the gateway closes these connections is lost.
+ * request that arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -56,7 +56,7 @@ export class UnfinishedResponses {
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // wait, because clients of ended streams reconnect at once, over connections that were idle
+    // wait, because clients of ended streams reconnect at once, over idle connections
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));

@@ -161,7 +161,7 @@ export class Shares {
 
 const counted = new WeakMap<ServerResponse, () => void>();
 
-/** Counts a request until the end of the response. */
+/** Counts a request as concurrent until the response ends. */
 function countRequest(res: ServerResponse, release: () => void): void {
   counted.set(res, release);
   onceClosed(res, release);
@@ -278,8 +278,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests at
- * once. If requests ran at once, the response after an interrupted response would never close and never release its
- * limits. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * once. If the requests of a connection ran at once, the response after an interrupted response would never close and
+ * never release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
