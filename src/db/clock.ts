@@ -12,8 +12,8 @@ import { timeOf } from '../core/time.js';
 const DRIFT = 0.1;
 
 /**
- * Maximum step that counts as small. If the server's clock is set back by a small step, `now` repeats its last time
- * until the clock catches up. So later events do not get earlier times.
+ * Maximum step that counts as small. If the server's clock is set back by a small step, `now` repeats its last time, so
+ * that later events do not get earlier times.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
@@ -45,7 +45,8 @@ export function readHostTime(): HostTime {
 }
 
 /**
- * Returns an identifier of this host's last start. Two `HostTime` values are comparable only with equal identifiers.
+ * Returns an identifier of this host's last start. Two `HostTime` values are comparable only if these identifiers are
+ * equal.
  */
 export function readBoot(): string {
   try {
@@ -58,7 +59,7 @@ export function readBoot(): string {
 
 /**
  * Returns the seconds between two times of a host. Uses `elapsed` only after a suspension, because in some containers
- * `elapsed` starts at 0 with the container.
+ * `elapsed` starts at 0 when the container starts.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];

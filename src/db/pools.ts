@@ -135,8 +135,8 @@ const LONG_READ_WAIT_MS = 5000;
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
 /**
- * Minimum rate at which a client must read a long list. Even over a slow line of 256 kB/s, a client exceeds this rate,
- * and reads ten million files in some hours.
+ * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow line of 256 kB/s,
+ * on which a list of ten million files takes some hours.
  */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 

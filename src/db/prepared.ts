@@ -4,8 +4,8 @@
  * it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a plan made for a
  * nearly empty table would scan the whole table until PostgreSQL has new statistics, which may take minutes. A prepared
  * statement ends with its connection. On a live connection, a prepared statement may become invalid: a migration
- * changes the type of a column, or a pooler drops the statement. After such an error the connection uses new names
- * (line.ts), and the statement or its transaction is run again.
+ * changes the type of a column, or a pooler drops the statement. If a prepared statement has become invalid, the
+ * connection uses new names for all statements (line.ts). The failed statement or its transaction is run again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';

@@ -57,7 +57,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables, each after the tables that its foreign keys refer to */
+/** @returns the tables in an order in which each table follows the tables that its foreign keys refer to */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

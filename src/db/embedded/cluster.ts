@@ -237,7 +237,7 @@ interface ServerUser {
 
 /**
  * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root, so
- * root uses the owner of the cluster. For a new cluster, root uses `postgres` or `nobody`.
+ * root uses the owner of the cluster. For a new cluster, root uses the user `postgres` or `nobody`.
  * @throws Error if the cluster belongs to another user, or if other users may write in its parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {

@@ -65,8 +65,8 @@ const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
 /**
- * @returns the number of rows, and the list to read. The list reads its rows by their keys, unless there are more keys
- * than `KEPT`.
+ * @returns the number of rows in the list, and the list to read. If there are at most `KEPT` keys, the returned list
+ * reads its rows by key.
  */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;

@@ -31,7 +31,7 @@ const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** Time without an answer after which a standby counts as lost. */
 const LOST_MS = 5000;
-/** Minimum time that a standby gets to answer. */
+/** Minimum time that Tapegate waits for the answer of a standby. */
 const ANSWER_MS = 100;
 /** Interval of queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
