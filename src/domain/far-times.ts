@@ -1,8 +1,8 @@
 /**
  * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
  * were written. Queries ignore implausible leases at once (`isRunning`). Retry times are indexed, so they must be
- * replaced by the present time. This happens when an engine starts, when the database's clock is plausible again, and
- * by `doctor`.
+ * replaced by the present time. Engines replace them at start, and when the database's clock is plausible again;
+ * `doctor` replaces them too.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -14,12 +14,12 @@ interface Times {
   kind: string;
   /** Table that contains the times, with the alias `t`. */
   table: Sql;
-  /** Numeric key of a row. */
+  /** Numeric key of the table's rows. */
   key: Sql;
   thing: Sql;
   /** Columns with times, each with the longest plausible interval from now. */
   columns: readonly [name: string, most: string][];
-  /** Condition on the rows to check. */
+  /** Condition that selects the rows whose times are checked. */
   which?: Sql;
   /** Whether the times are leases, which are compared with the database's own clock. */
   isLease?: boolean;

@@ -204,8 +204,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, which may share the results of reads. Includes the
- * caller's name if path rules may apply. Undefined for a caller without roles.
+ * Returns a key that is equal for callers with the same rights, which may share the results of reads. The key includes
+ * the caller's name if path rules may apply to the caller. The key is undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

@@ -50,7 +50,8 @@ export interface Estimate {
   mounts: number;
   volumesSuspended: number;
   /**
-   * `usedAfter` is the used part of the quota if the request is created. The request fits if this is at most `size`.
+   * `usedAfter` is how much of the quota is used if the request is created. The request fits the quota if `usedAfter`
+   * is at most `size`.
    */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
@@ -293,7 +294,7 @@ function priceFiles(
   };
 }
 
-/** Returns a list of the library's only charge; an empty list if the library has no prices. */
+/** Returns what a library would charge, as a list with one entry; an empty list if the library has no prices. */
 function priceOne(
   ctx: Context,
   library: Library,

@@ -69,7 +69,10 @@ export interface Plan {
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** The plan contains retries that are due within this number of seconds. No pause between two retries is longer. */
+/**
+ * Seconds for which the plan looks ahead. All retries are due within this time, because no pause between two tries is
+ * longer.
+ */
 const LOOK_AHEAD_SECONDS = 3600;
 
 /** Returns the plan without users that the caller may not see. */
@@ -186,7 +189,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by start. Volumes without a start are last, by name. */
+/** Orders volumes by start. Volumes without a planned start are last, ordered by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
@@ -237,7 +240,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed, so that nobody knows when its files will be staged. */
+  /** Whether the last call to the library failed, so that Tapegate cannot estimate when the library stages files. */
   isAway: boolean;
 }
 

@@ -115,7 +115,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** For each limited kind of object: its name in messages, and the setting with the limit. */
+/** For each kind of object whose number is limited: its name in messages, and the setting that contains the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
@@ -157,7 +157,8 @@ export async function addUnknownPaths(
 }
 
 /**
- * Checks that a count to which something was added is within its limit. @param of.total the count, including `of.added`
+ * Checks that a user's number of objects does not exceed its limit after objects were added. @param of.total the count,
+ * including `of.added`
  * @throws LimitReachedError
  */
 export function checkLimit(

@@ -66,8 +66,8 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
  * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
  * @param claim.of drives that may be claimed; default: any drive whose lease has expired, and any free drive with
  *   running recalls
- * @param claim.except drives that the engine has leased already. After a long pause, the engine renews their leases
- *   instead of claiming the drives again
+ * @param claim.except drives that the engine has leased already. After a long pause, the engine renews the leases of
+ *   these drives instead of claiming the drives again
  */
 export async function claimDrive(
   ctx: Context,

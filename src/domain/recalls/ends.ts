@@ -59,8 +59,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall whose file was changed by an import during the recall. The file is read again, and `copy`, which
- * has the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
+ * Result of a recall whose file was changed by an import during the recall. The file is read from tape again. `copy`,
+ * which contains the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
  */
 type Superseded = {
   fileId: bigint;

@@ -94,7 +94,7 @@ const PLANNED_FILES = 5000;
 /**
  * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path. A
  * file appears once, for the user of the request with the highest priority.
- * @param queue.users users whose files are read
+ * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(
   ctx: Context,
@@ -119,7 +119,7 @@ export async function readVolumeQueue(
 
 /**
  * Joins, as `w`, the user and priority of the first request that contains the file of the recall `c`. Considers only
- * requests of the given users, unless a user is suspended.
+ * requests of the given users who are not suspended.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (

@@ -157,7 +157,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Whether the position is known, or the library needs no position. */
+  /** Whether the file's position on tape is known, or the library needs no position. */
   hasPosition: boolean;
   /** Whether the file's last copy is still in the restore area. */
   hasCopy: boolean;
@@ -252,7 +252,7 @@ interface Wanted {
 
 /**
  * Chooses other paths for files whose own paths are taken. A path is taken by a renamed file's copy, by a changed copy,
- * or by an equal name on a disk that folds names. The chosen paths begin with a reserved name, which no path in the
+ * or by a path that the disk treats as equal. The chosen paths begin with a reserved name, which no path in the
  * catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
@@ -302,8 +302,9 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals the folded path of another file, on disks that fold names. Records the folded
- * paths of the files, so that later recalls can compare their paths with these. The caller must have locked the disks.
+ * Returns files whose folded path equals the folded path of another file, on disks that treat such paths as equal
+ * (`folds_names`). Records the folded paths of the files, so that later recalls can compare their paths with these. The
+ * caller must have locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

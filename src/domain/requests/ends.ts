@@ -115,7 +115,7 @@ interface ReleaseFilesInput {
  *
  * Releasing a file twice changes nothing. For a path that the catalogue never knew, the first release deletes the only
  * record, so a second release is rejected.
- * @param how.mayHaveEnded whether an ended request is accepted, whose files are already released
+ * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
  * @returns the id of the request
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, nothing has changed

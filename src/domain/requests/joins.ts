@@ -25,7 +25,7 @@ import { settleRequestFiles } from './request-files.js';
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
  * to requests whose pattern matches. Files are added to a request in the order of their paths, until a file exceeds a
- * limit. They are charged to a quota in the order of its requests, until a file does not fit.
+ * limit. Files are charged to a quota in the order of its requests, until a file does not fit.
  * @param files a query that returns the ids of the files
  * @param options.which a condition on the requests `r`
  */
@@ -298,7 +298,7 @@ async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: numb
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // skip files larger than the whole room, so that large files do not exclude smaller files
+  // skip each file that is larger than the free room, so that large files do not exclude smaller files
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unrecordedFiles(request)}

@@ -143,7 +143,7 @@ interface ReachedSteps {
 
 /**
  * Logs which live requests got their first file, or were finished, at `now`. `now` is the time of the transaction that
- * counted their files.
+ * counted the files of the requests.
  */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;

@@ -19,8 +19,9 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy
- * gets no recall until an engine has checked the copy (disks/removals.ts). Updates counts and states, and queues
- * emails. The caller must have locked the requests, which must be live. Calling it twice is safe.
+ * gets no recall until an engine has checked the copy (disks/removals.ts). Also updates the counts and states of the
+ * requests, and queues emails that are due. The caller must have locked the requests, which must be live. Calling it
+ * twice is safe.
  * @param options.queuesMail false if no email can be due
  * @param options.isNew true if no file can have been withdrawn
  */

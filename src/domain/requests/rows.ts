@@ -1,4 +1,4 @@
-/** Reads requests and their contents. */
+/** Reads requests, their files and their unresolved paths. */
 
 import { NotFoundError, quote } from '../../core/errors.js';
 import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';

@@ -203,7 +203,7 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/** Adds files, and checks the limit of unknown paths. Paths that the catalogue now knows do not count. */
+/** Adds files, and checks the limit of unknown paths. Paths that the catalogue now contains do not count as unknown. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknownPaths(tx, request.id);
   const total = await addUnknownPaths(tx, quota, before);
@@ -219,8 +219,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. Recalls of the
- * failed files stop pausing, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. Ends the pauses
+ * before the next recalls of the failed files, even if other requests wait for the same files.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */

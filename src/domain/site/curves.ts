@@ -1,7 +1,7 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
- * events. It counts them in the transaction that writes the counts, so that no event is counted twice. A quota has a
- * row for each hour in which the quota changed.
+ * events, in the same transaction that writes the counts, so that no event is counted twice. A quota has a row for each
+ * hour in which the quota changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';

@@ -186,7 +186,9 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** Yields all parts first, and then the parts that changed, about once a second, without end. */
+/**
+ * Yields all parts of the site first. After that, yields the parts that changed, about once a second and without end.
+ */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
@@ -250,8 +252,8 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
 /**
- * Yields a value with `hasMore` first. Then yields, about once a second and without end, the requests that were
- * created, changed or ended.
+ * Yields the requests that were created, changed or ended, about once a second and without end. In the first value,
+ * `hasMore` is true.
  */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');

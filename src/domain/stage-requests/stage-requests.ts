@@ -139,7 +139,7 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
 }
 
-/** Returns the user whose quota pays for a request that names no quota; null if the caller must name a quota. */
+/** Returns the user whose quota is charged for a request that names no quota; null if the caller must name a quota. */
 export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   if (!may(ctx.caller, 'createRequest')) return null;
   const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];

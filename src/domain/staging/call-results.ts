@@ -265,8 +265,8 @@ const MOST_PAUSE_SECONDS = 600;
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * `until` is the time until which the library keeps the file. Null means that the time reported with the staged file
- * still applies.
+ * `until` is the time until which the library keeps the file. If null, the time that the library reported when it
+ * staged the file still applies.
  */
 export type KeptRow = Answered & { until: string | null };
 

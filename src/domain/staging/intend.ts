@@ -109,7 +109,7 @@ export interface Room {
  * file fits on no restore disk, the file keeps waiting and this reason is recorded. Skips files that no longer wait,
  * and files that another engine has already stored.
  * @returns the ids of the stored files; `isFull` if there was no room for further files
- * @throws if the lease is lost
+ * @throws Error if the engine has lost the lease of the library
  */
 export async function intendFiles(
   ctx: Context,

@@ -1,7 +1,7 @@
 /**
- * Decides which engine calls a staging library. One engine at a time has a lease, as for drives (recalls/drives.ts).
- * The lease only saves calls: two engines do no harm, because their calls have different batch ids. After failures,
- * calls to a library and reads from it pause separately (health/circuits.ts).
+ * Decides which engine calls a staging library. At most one engine at a time has the lease of a library, as for drives
+ * (recalls/drives.ts). The lease only saves calls: two engines do no harm, because their calls have different batch
+ * ids. After failures, calls to a library and reads from it pause separately (health/circuits.ts).
  */
 
 import { locking } from '../../db/locks.js';

@@ -41,7 +41,7 @@ export interface PurgeResult {
  *   user are live
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
-  // the audit row must not contain the name, whether the purge succeeds or is rejected
+  // the audit row of the purge must not contain the user's name, whether the purge succeeds or is rejected
   const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
   const action = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -251,7 +251,7 @@ const STEP = 10_000n;
 
 /**
  * Replaces a user's name and email address in the audit log, from the row with the id `from` on.
- * @returns the number of changed rows, and the last id that was read
+ * @returns the number of changed rows, and the id of the last row that was read
  */
 async function purgeInAudit(
   ctx: Context,
