@@ -51,7 +51,7 @@ export function giveBack(chunk: Uint8Array): void {
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`, because TLS delivers pieces of 16 kB and each
+ * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. TLS delivers pieces of only 16 kB, and each
  * chunk costs CPU time. If the connection fails, yields the bytes received so far before it throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {

@@ -1,7 +1,8 @@
 /**
  * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
- * between two calls of Tapegate: a file by another file, or a directory by a link. Therefore Tapegate restores a file
- * only if no other user may write in the directories on its path, from the root of the file system. Tapegate trusts:
+ * between two calls of Tapegate. For example, the user can replace a directory by a link. Therefore Tapegate restores a
+ * file only if no other user may write in the directories on its path, from the root of the file system. Tapegate
+ * trusts:
  *
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to another
  * owner);

@@ -1,6 +1,6 @@
 /**
  * The owner record of a restore disk or library. The record contains the identity of the database that may change the
- * disk or library, and a stamp that an engine of this database replaces every few seconds.
+ * disk or library, and a stamp. An engine of this database replaces the stamp every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';

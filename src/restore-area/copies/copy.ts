@@ -77,8 +77,8 @@ export async function statCopy(location: CopyLocation): Promise<BigIntStats | un
 }
 
 /**
- * Returns the stats of the file at a copy's path; undefined if there is no file, or if a link or file is at the path of
- * the copy's directory.
+ * Returns the stats of the file at a copy's path. Returns undefined if there is no file, or if a link or file is at the
+ * path of the copy's directory.
  */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));

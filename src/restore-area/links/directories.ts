@@ -51,7 +51,7 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
 
 /**
  * Sets group and mode of a new directory through its descriptor, because users who may write in the parent directory
- * may have replaced the new directory.
+ * may have replaced it.
  */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();
