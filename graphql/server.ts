@@ -101,7 +101,8 @@ interface Handlers {
 const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
 /**
- * Answers with a result, an event stream or GraphiQL. The choice depends on the operation and the accepted media types.
+ * Answers a request with a result, an event stream or GraphiQL, depending on the operation and the accepted media
+ * types.
  */
 async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Handlers): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);

@@ -147,7 +147,10 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   });
 }
 
-/** Rejects `@skip` and `@include` in a subscription. Executors do not expect a subscription without a field. */
+/**
+ * Rejects `@skip` and `@include` in a subscription. With these directives, a subscription might have no field, which
+ * executors do not expect.
+ */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');

@@ -83,7 +83,7 @@ interface Stream {
    * In distinct connections mode, the event ids of the next results. A client may resume after the event of any result.
    */
   eventIds: (bigint | undefined)[];
-  /** Resolves when a slow reader has caught up. */
+  /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
 }
 
@@ -100,7 +100,10 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** Maximum time between the creation of a token and the connection of its stream. Clients usually connect at once. */
+/**
+ * Maximum time between the creation of a token and the connection of its stream. Clients usually connect the stream at
+ * once.
+ */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;

@@ -23,7 +23,7 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** Path below the prefix, with parameters in braces. */
+  /** Path of the endpoint below the prefix of the REST contract, with parameters in braces. */
   path: string;
   /** The name of the method in generated clients. */
   name: string;

@@ -70,7 +70,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // 415 as in StoRM, because clients read 409 as "already exists", and create directories or remove the file
+  // use status 415 as StoRM does: clients read 409 as "already exists", and then create directories or remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -265,7 +265,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Values of `Want-Digest` and `Want-Repr-Digest`. Undefined requests all known checksums. */
+/** Values of `Want-Digest` and `Want-Repr-Digest`. `undefined` requests all known checksums. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;

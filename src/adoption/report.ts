@@ -9,7 +9,7 @@ export interface Difference {
   thing: string;
   /** Value in the source. */
   there: string;
-  /** Value after the adoption. */
+  /** Value in Tapegate after the adoption. */
   here: string;
 }
 

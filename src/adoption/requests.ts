@@ -128,8 +128,8 @@ async function readRequest(
 type Say = (kind: string, there: string | null, here: string) => void;
 
 /**
- * Returns the label as one line of at most 2,000 characters, because labels become subjects of emails. The source
- * allows 2,024 characters.
+ * Returns the label as one line of at most 2,000 characters, because labels become subjects of emails. A label in the
+ * source may have 2,024 characters.
  */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);

@@ -24,8 +24,8 @@ const fixedLimits = {
   /** Maximum total size, in MB, of the request bodies in memory, of which one caller may use at most three eighths. */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections, of which one client address may have at most half. A process with fewer file
-   * descriptors allows fewer connections.
+   * Maximum number of open connections, of which one client address may have at most half. A process with a lower limit
+   * of file descriptors allows fewer connections.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests of a caller. */
@@ -78,7 +78,10 @@ const THREADS = 4;
 export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
-/** `diskCalls` is the number of concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
+/**
+ * `diskCalls` is the maximum number of concurrent calls on restore disks: half of the threads, so that a stalled disk
+ * does not block all threads.
+ */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
   dashboard: boolean;

@@ -217,7 +217,8 @@ export function parseGateway(part: string): [host: string, url: string] | undefi
 }
 
 /**
- * Parses a port, with or without an address: `9464`, `0.0.0.0:9464` or `[::]:9464`. The default address is 127.0.0.1.
+ * Parses a port, with or without an address: `9464`, `0.0.0.0:9464` or `[::]:9464`. Without an address, the port is on
+ * 127.0.0.1.
  */
 export function parseListener(text: string): { host: string; port: number } | undefined {
   const [, bracketed, bare, digits = ''] = /^(?:(?:\[([^\]]+)\]|([\w.-]+)):)?(\d{1,5})$/.exec(text) ?? [];
@@ -250,7 +251,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns the gid of a group. The group may be defined in a directory service. */
+/** Returns the gid of a group. Runs getent, because the group may be defined in a directory service. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

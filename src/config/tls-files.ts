@@ -39,7 +39,7 @@ function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   }
 }
 
-/** Returns the problem of a file, if any. OpenSSL reads all certificates in the file. */
+/** Returns the problem of a file, if any. Uses OpenSSL, which reads all certificates in the file. */
 function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
   if (!Buffer.isBuffer(content)) return messageOf(content);
   try {

@@ -1,6 +1,6 @@
 /**
  * Creates a small demo archive with real bytes on a few volumes, and two users. The bytes are derived from the paths,
- * and the users are stored last. Therefore the next start can continue after a kill.
+ * and the users are stored last, so that the next start can continue after a kill.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';

@@ -4,8 +4,8 @@
  *
  * JavaScript keeps running while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
  * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
- * other exit waits for the threads. A process whose parent has ended also kills itself. Nothing is lost, because an
- * engine may be killed at any line.
+ * other exit waits for the threads. An engine process also kills itself if its parent has ended. Nothing is lost,
+ * because an engine may be killed at any line.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -36,7 +36,7 @@ let close: () => Promise<void> = async () => {};
 let db: Database | undefined;
 let forwarding: Forwarding | undefined;
 
-// terminals and service managers signal the whole group, but only the parent decides when to stop
+// ignore signals: terminals and service managers signal all processes, but only the parent decides when to stop
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 process.on('disconnect', end);
 process.on('message', (order: EngineOrder) => {

@@ -13,7 +13,7 @@ type Description = string | { line: string; help: string };
 export interface CommandFile {
   group: string;
   load(): Promise<{ register(program: Command): void }>;
-  /** Descriptions of the file's commands, by usage. */
+  /** Descriptions of the commands in the loaded file, by usage. */
   commands: Record<string, Description>;
 }
 

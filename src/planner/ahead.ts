@@ -95,7 +95,7 @@ class DrivesAhead {
     });
   }
 
-  /** Runs until all readable files are read. The drive that becomes free first makes the next step. */
+  /** Simulates the drives until all readable files are read. The drive that becomes free first makes the next step. */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -215,7 +215,7 @@ interface Reading {
   end: number;
 }
 
-/** Maximum number of simulation steps. A larger queue has longer steps. */
+/** Maximum number of simulation steps. The simulation of a larger queue has longer steps. */
 const MAX_STEPS = 20_000;
 
 /** The queue of a simulation, which is a copy of the input. */

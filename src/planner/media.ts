@@ -83,7 +83,8 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  if (distance === 0 && from.wrap === to.wrap) return 0; // no locate, because the tape streams on
+  // the locate time is 0, because the drive continues to read without a stop
+  if (distance === 0 && from.wrap === to.wrap) return 0;
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
   if (from.lpos < middle !== to.lpos < middle) seconds -= 6.04;

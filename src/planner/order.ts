@@ -15,7 +15,7 @@ interface Extent {
 }
 
 interface ReadOrder {
-  /** Indices of the extents, in read order. */
+  /** Indices of the files in the given list, in read order. */
   order: number[];
   /** Lower bound of the locate time for any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;

@@ -2,8 +2,8 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * the next user, the volume with the most requested bytes per drive second is next. The requested bytes of all users
- * count.
+ * the next user, the volume with the most requested bytes per drive second is next. The comparison counts the requested
+ * bytes of all users.
  *
  * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
@@ -58,7 +58,10 @@ export const defaultPolicy: SchedulePolicy = {
   collectSeconds: 120,
 };
 
-/** Recent drive seconds of each user, divided by the user's weight. Users without drive seconds are absent. */
+/**
+ * Recent drive seconds of each user, divided by the user's weight. The map does not contain users without drive
+ * seconds.
+ */
 export type Shares = ReadonlyMap<string, number>;
 
 export interface ScheduleState {

@@ -1,6 +1,6 @@
 /**
- * A separate port for metrics (TAPEGATE_METRICS_LISTEN), of an engine or in addition to the port of a gateway. Requires
- * no authentication, because metrics contain names of drives, libraries and disks, but no user, path or address.
+ * Serves the metrics of an engine or a gateway on a separate port (TAPEGATE_METRICS_LISTEN). Requires no
+ * authentication, because metrics contain names of drives, libraries and disks, but no user, path or address.
  */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';

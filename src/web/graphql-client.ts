@@ -19,7 +19,7 @@ export type ConnectionState = 'open' | 'broken';
  */
 const MAX_PAUSE_MS = 10_000;
 
-/** Returns the headers of a request. `x-requested-with` prevents the browser's own login dialog. */
+/** Returns the headers of a request. The header `x-requested-with` prevents the browser's own login dialog. */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };

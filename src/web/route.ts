@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 export interface Route {
   /** Parts of the address, such as `['requests', '12']`; empty for the first page. */
   parts: string[];
-  /** Filters of the view. */
+  /** Search filters of the view. */
   search: URLSearchParams;
 }
 

@@ -143,7 +143,7 @@ class Loading {
     else this.run(load);
   }
 
-  /** Removes a process from the queue. */
+  /** Removes a process from the queue of processes that wait to load. */
   forget(load: () => void): void {
     const index = this.waiting.indexOf(load);
     if (index >= 0) this.waiting.splice(index, 1);
@@ -234,7 +234,7 @@ class SupervisedProcess {
   }
 
   private send(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // the exit of the process is reported separately
+    this.child?.send(order, () => {}); // ignore the error, because the exit of the process is reported separately
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {

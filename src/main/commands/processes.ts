@@ -118,8 +118,8 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
 }
 
 /**
- * Starts the parts of a process. Each part loads only its own code: a gateway loads no engine, and an engine loads no
- * GraphQL.
+ * Starts the gateway, the engine, or both in this process. Each part loads only its own code: a gateway loads no
+ * engine, and an engine loads no GraphQL.
  */
 async function startParts(
   config: Config,
@@ -205,7 +205,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records this process as running, now and at each beat of a timer. The next beat repeats a failed attempt.
+ * Records this process as running, now and at each beat of a timer. If recording fails, the next beat tries again.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {

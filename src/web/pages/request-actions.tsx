@@ -1,4 +1,4 @@
-/** Actions on a request. */
+/** Shows buttons for the actions on a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,
@@ -85,7 +85,7 @@ function Changes({ request, again }: RequestActionsProps) {
   );
 }
 
-/** Confirmations of irreversible actions. */
+/** Texts of the dialogs in which the user confirms irreversible actions. */
 const confirmations = {
   release: {
     question: 'Release all files?',

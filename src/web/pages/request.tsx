@@ -15,10 +15,10 @@ import { RequestFiles } from './request-files';
 
 const PAGE = 50;
 
-/** Largest id, because ids are integers of 32 bits. */
+/** Largest request id, because request ids are integers of 32 bits. */
 const MAX_ID = 2 ** 31 - 1;
 
-/** Minimum time between two reloads, because files may be restored faster than users read. */
+/** Minimum time between two reloads of the view, because files may be restored faster than users read. */
 const RELOAD_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
@@ -67,7 +67,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Reloads after events, at most once per `RELOAD_MS`. */
+/** Reloads the view after events, at most once per `RELOAD_MS`. */
 function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);

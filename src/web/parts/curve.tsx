@@ -11,7 +11,7 @@ export interface CurveProps {
   /** Start of the shown time span, in milliseconds since 1970. */
   from: number;
   until: number;
-  /** Whether a value holds until the time of the next value. */
+  /** Whether each value is valid until the time of the next value. */
   isStepped?: boolean;
   format(value: number): string;
 }

@@ -6,8 +6,8 @@ interface MomentProps {
   at: string;
   isFull?: boolean;
   /**
-   * Whether to show the time as past or as future, regardless of the browser's clock. The clocks of gateway and browser
-   * may differ, and an event may be late.
+   * Whether to show the time as past or as future, regardless of the browser's clock. Without `side`, the browser's
+   * clock decides, although the clock may be wrong and a planned event may be late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

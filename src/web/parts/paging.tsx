@@ -1,5 +1,6 @@
 /**
- * Pages of a list by cursors. Each page is a step in the browser's history, which stores the cursors of earlier pages.
+ * Provides the pages of a list, by cursors. Each page is a step in the browser's history, which stores the cursors of
+ * earlier pages.
  */
 import { useEffect, useState } from 'preact/hooks';
 

@@ -19,7 +19,7 @@ export function Table<Row>({
   columns: readonly Column<Row>[];
   rows: readonly Row[];
   keyOf(row: Row): string;
-  /** Whether each row becomes a block on a narrow screen. */
+  /** Whether the table shows each row as a block on a narrow screen. */
   isStacked?: boolean;
 }) {
   const name = columns.find(({ isName }) => isName) ?? columns[0];

@@ -25,7 +25,7 @@ interface PendingSignIn {
   verifier: string;
   state: string;
   nonce: string;
-  /** Location in the page to return to after the sign-in. */
+  /** Location in the page to which the user returns after the sign-in. */
   hash: string;
   isPersistent: boolean;
 }
