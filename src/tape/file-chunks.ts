@@ -28,7 +28,7 @@ export async function* readFileChunks(
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
-    // O_NONBLOCK: opening a pipe would wait for a writer
+    // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd); // does not block, because the inode is cached after `open`
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);

@@ -27,7 +27,7 @@ export interface RecordedCopy {
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
-  /** Recorded identity of the disk's marker; null if unknown. */
+  /** Identity of the disk's marker file, as recorded in the database; null if unknown. */
   markerId: string | null;
   /** Version of the file's row, which changes with each write. */
   version: string;

@@ -38,13 +38,16 @@ export type DiskSpace =
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
-  /** Row version, which changes whenever room is reserved, used or freed. */
+  /** Version of the disk's row, which changes whenever room is reserved, used or freed. */
   version: string;
 }
 
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/** Measurements by disk id, each with the bytes that were reserved just before the measurement. */
+/**
+ * Measurements of disks by disk id. Each entry contains the number of bytes that were reserved just before the
+ * measurement.
+ */
 type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }

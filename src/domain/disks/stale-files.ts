@@ -14,10 +14,10 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** The name of the partial file consists of the drive and epoch of the recall. */
+  /** Drive of the recall. The name of the partial file contains the drive and the epoch of the recall. */
   driveId: number;
   epoch: bigint;
-  /** Inode of the copy; null if the recall had not begun to publish its copy. */
+  /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   /**
@@ -30,7 +30,7 @@ export interface StaleFile {
 
 /**
  * Records stale partial files. The caller must not have moved the files from the stage RESTORING yet.
- * @param which condition on the recall `c` and its drive `d`
+ * @param which SQL condition that selects the recalls `c` with their drives `d`
  */
 export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(

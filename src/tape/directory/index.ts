@@ -78,7 +78,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
         await syncFiles(files, signal);
         if (files.length === 0) return;
         await syncPath(directory);
-        await library.check(); // another directory may have replaced the library
+        await library.check(); // throws if another directory has replaced the library
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
       }
@@ -99,8 +99,8 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
 }
 
 /**
- * Returns a volume's directory. Rejects names that lead outside the library, because volume names come from the
- * catalogue.
+ * Returns the path of a volume's directory. Rejects volume names that lead outside the library, because the catalogue
+ * may contain any volume name.
  */
 function volumeDirectory(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
@@ -195,7 +195,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // O_NONBLOCK: opening a pipe instead of the file would wait for a writer
+      // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);

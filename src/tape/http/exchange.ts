@@ -40,7 +40,8 @@ export interface Answer {
   /**
    * Yields the response body. A caller must call this method only once. Closes the connection if the reader stops
    * before the end.
-   * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason
+   * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason if
+   *   the signal aborts
    */
   read(): AsyncGenerator<Buffer>;
   /** Closes the connection, unless the body was read completely. */
@@ -109,7 +110,8 @@ export class Pools {
 
 /**
  * Sends a request and waits for the response head. The caller must read or destroy the body.
- * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason
+ * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason if the signal
+ *   aborts
  */
 export async function exchange({ pools, url, method, headers, body, signal }: Exchange): Promise<Answer> {
   const name = nameOf(url);

@@ -36,7 +36,8 @@ interface ReadOptions {
  * the end. If the catalogue has no checksum, compares the bytes of a whole file with the server's checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
- * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason
+ * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason if the
+ *   signal aborts
  */
 export async function* readRange(
   client: SiteClient,

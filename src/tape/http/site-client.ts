@@ -58,8 +58,8 @@ export class SiteClient {
 
   /**
    * Sends a request, and follows the redirects of a GET.
-   * @returns the final response; the caller checks its status
-   * @throws LibraryError if no response arrives, or a redirect is not allowed; the signal's reason
+   * @returns the last response, whose status the caller must check
+   * @throws LibraryError if no response arrives, or a redirect is not allowed; the signal's reason if the signal aborts
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: file, identity } = this.options;
@@ -139,7 +139,7 @@ async function readToken(file: string): Promise<string> {
 
 async function readTokenFile(file: string): Promise<string> {
   try {
-    // O_NONBLOCK: opening a pipe would wait for a writer
+    // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const { mode } = await handle.stat();

@@ -49,7 +49,8 @@ interface CommandOptions {
  * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
  * a cartridge stuck in the robot.
  * @returns the command's standard output
- * @throws CommandFailure; LibraryError if the command cannot be started; the signal's reason
+ * @throws CommandFailure if the command fails; LibraryError if the command cannot be started; the signal's reason if
+ *   the signal aborts
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
   options.signal.throwIfAborted();

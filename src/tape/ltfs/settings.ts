@@ -127,8 +127,8 @@ const KILL_SECONDS = 20;
 
 /**
  * Returns the maximum durations of a mount and of an unmount in seconds, computed from the time limits of all commands.
- * In the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount then
- * fails, the drive is emptied again.
+ * In the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount fails
+ * after these steps, the drive is emptied again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

@@ -104,7 +104,7 @@ export interface Seen {
   storageClass: string;
   /**
    * State of the object:
-   * - `readable`: needs no restore;
+   * - `readable`: the object needs no restore;
    * - `archived`: no copy exists, and no restore is in progress;
    * - `restoring`: a restore is in progress;
    * - `restored`: a copy exists until `until`.

@@ -202,7 +202,7 @@ async function readSections(file: string): Promise<ParsedIniData> {
       throw new Error(`it has ${stats.size} bytes, but at most ${MAX_FILE_BYTES} are allowed`);
     const bits = (stats.mode & 0o7777).toString(8).padStart(4, '0');
     if ((stats.mode & 0o077) !== 0) throw new Error(`other users can access it (mode ${bits}): run chmod 600 on it`);
-    // ignore the SDK's own configuration file
+    // pass an empty configuration file, so that the SDK does not read its default configuration file
     const files = { filepath: `/dev/fd/${handle.fd}`, configFilepath: '/dev/null', ignoreCache: true };
     return await parseKnownFiles(files);
   } finally {

@@ -211,7 +211,7 @@ class Discovery {
 
   /**
    * Returns the base URL of the API, without a trailing slash.
-   * @throws LibraryError, RetryLaterError, the signal's reason
+   * @throws LibraryError; RetryLaterError; the signal's reason if the signal aborts
    */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();

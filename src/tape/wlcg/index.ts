@@ -139,7 +139,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels the staging of waiting files, and releases the other files.
+   * Cancels the staging of the waiting files in a stage request. If the settings enable release calls, releases all
+   * files.
    * @returns remote paths of files that may still arrive, if the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
