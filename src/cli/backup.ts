@@ -94,7 +94,10 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   });
 }
 
-/** Copies a backup to an empty database on another server. Restores the backup to an embedded database first. */
+/**
+ * Copies a backup to an empty database on another server. Before the copy, restores the backup to a temporary embedded
+ * database.
+ */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
@@ -172,8 +175,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the period of the restored state, from the start to the end of the backup. PostgreSQL has replayed the WAL to
- * the end of the backup.
+ * Returns the earliest possible time of the restored state, and the time to show to people. PostgreSQL has replayed the
+ * WAL to the end of the backup.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

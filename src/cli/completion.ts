@@ -18,7 +18,7 @@ type Shell = (typeof SHELLS)[number];
 
 /** Words that a completion offers after a command. */
 interface Words {
-  /** Name of the command, such as `quota set`; empty for the program itself. */
+  /** Name of the command, such as `quota set`; empty for `tapegate` itself. */
   path: string;
   isGroup: boolean;
   next: string[];
@@ -43,7 +43,7 @@ const namesOf = ({ long, short }: Option): string[] => [long, short].filter((nam
 
 /**
  * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
- * words that may follow the command. zsh runs bash functions through bashcompinit.
+ * words that may follow the command. The shell zsh runs bash functions through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then

@@ -210,7 +210,7 @@ export function unwrapResult<Result extends object>(
 
 /**
  * Runs a mutation and returns its result.
- * @throws the same errors as `unwrapResult`
+ * @throws the errors of `ask` and `unwrapResult`
  */
 export async function askChange<Result extends object, Variables>(
   url: string,

@@ -121,9 +121,7 @@ export class IssuerClient {
     });
   }
 
-  /**
-   * Returns the parameter `audience`, and if the audience is a URL also `resource`, the parameter's name in RFC 8707.
-   */
+  /** Returns the audience as the parameter `audience`, and if the audience is a URL also as `resource` (RFC 8707). */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -157,8 +155,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call of the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts such
- * a URL only for this host.
+ * Returns the options for a call of the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts a
+ * URL without TLS only for this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -266,8 +264,8 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
 }
 
 /**
- * Rejects an audience other than this gateway, because a malicious gateway could log in to another gateway with the
- * token.
+ * Rejects a token audience other than this gateway, because a malicious gateway could log in to another gateway with
+ * the token.
  */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);

@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * Time before the end of a token's lifetime at which the token is renewed. If a token's lifetime is less than twice
- * this time, the token is renewed halfway through its lifetime.
+ * Time before the end of a token's lifetime at which the token is renewed. If a token's lifetime is less than two
+ * minutes, the token is renewed halfway through its lifetime.
  */
 const RENEW_MS = 60_000;
 
@@ -152,7 +152,7 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** Age at which a lock is stale. A change of the tokens takes at most half of this time. */
+/** Age at which a lock is stale. A change of the tokens takes at most 30 seconds. */
 const STALE_MS = 60_000;
 
 /**

@@ -153,8 +153,8 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
- * an active request, says that missing files may still join the request. Files beyond the request's own limits do not
- * count as missing.
+ * an active request, adds a line that missing files may still join the request. Files beyond the request's own limits
+ * do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -184,7 +184,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Maximum number of paths and files that `findDirectories` checks. */
+/** Maximum number of paths that `findDirectories` checks, and of files that it reads for each path. */
 const CHECKED = { paths: 5, files: 20 };
 
 /** Returns which of the first unknown paths are directories of files in the catalogue. Ignores errors of the server. */

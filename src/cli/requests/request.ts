@@ -188,7 +188,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   return lines;
 }
 
-/** Returns the price at each library, and the total if there are several libraries. */
+/** Returns output lines with the price at each library, and with the total if there are several libraries. */
 function formatPrices({ prices, price }: EstimatedFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;

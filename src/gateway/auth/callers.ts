@@ -116,8 +116,8 @@ export function checkName(name: string, source: string): string {
 
 /**
  * Returns the name under which Tapegate knows an issuer's user or group. The names of the first configured issuer's
- * users and groups are unchanged. All other names get their issuer's name as a suffix, because names are unique only
- * within an issuer.
+ * users and groups are unchanged. Names of other issuers' users and groups get the issuer's name as a suffix, because
+ * names are unique only within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;

@@ -1,5 +1,5 @@
 /**
- * Encodes response bodies with br or gzip, if the client accepts either. Small bodies are not encoded. A body that
+ * Encodes response bodies with br or gzip if the client accepts the encoding. Small bodies are not encoded. A body that
  * contains both a secret and the caller's text is not encoded, because the encoded length would reveal parts of the
  * secret. Event streams are not encoded, because each event must be sent at once. Does not use the middleware
  * `compression`, which keeps encoding after a disconnect, and encodes a constant body again for each response.

@@ -226,8 +226,8 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 }
 
 /**
- * Limits the number of client connections. Node.js closes connections over the total limit. One address may have half
- * of all connections, so that no client can lock out other clients.
+ * Limits the number of client connections. Node.js closes connections over the total limit. One address may have at
+ * most half of all connections, so that no client can lock out other clients.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
