@@ -180,7 +180,7 @@ function preparedPage(statement: Sql): Sql {
 /**
  * Reads the rows of a page by key with one statement.
  * @param list.walk a faster query, tried first: returns the same rows if the caller may see every row, and otherwise no
- *   rows. Undefined if the list has a filter
+ *   rows. `walk` is undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,

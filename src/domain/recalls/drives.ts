@@ -96,7 +96,7 @@ export async function claimDrive(
 
 /**
  * Renews a lease, even an expired one, unless another engine has claimed the drive. Renewing a lease does not wait for
- * locks. Also records the drive's rate in bytes per second.
+ * locks. Also records the drive's read rate in bytes per second.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(

@@ -285,7 +285,8 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Returns files whose path is also the path of another file's copy, or contains such a path, or is contained in one.
+ * Returns files whose paths conflict with the path of another file's copy: both paths are equal, or one is a parent
+ * directory of the other.
  */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>

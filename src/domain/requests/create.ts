@@ -109,8 +109,8 @@ async function createAudited(
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
 /**
- * Stores a checked request. @returns undefined, without storing the request, if the caller must end overdue requests of
- * the quota before
+ * Stores a checked request. @returns undefined if nothing was stored, because overdue requests of the quota must be
+ * ended before
  */
 async function store(
   ctx: Context,

@@ -76,8 +76,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request. `matched`
-  // contains only files of the query; an IN condition below OR would compare each row with all files.
+  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request.
+  // `matched` contains only files of the query; an IN condition below OR would compare each row with all files.
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}

@@ -12,7 +12,7 @@ export interface Limits {
   maxBytes: bigint | null;
 }
 
-/** Limits in a user's input. An undefined limit was not given by the user. A limit of null removes the limit. */
+/** Limits in a user's input. A limit is undefined if the user has not given it, and null if the user wants no limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
   /** Bytes. */

@@ -44,8 +44,7 @@ export async function lockOwnRequest(
   id: number,
 ): Promise<LockedRequest> {
   const [request] = await tx.query<LockedRequest>(
-    // `isVisibleQuota` is in the locking statement, so that no caller waits for the lock of a request that the caller
-    // may not see
+    // check visibility in the locking statement, because a caller must not wait for the lock of a hidden request
     sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );

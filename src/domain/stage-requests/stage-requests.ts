@@ -426,8 +426,8 @@ async function releaseByRequest(
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Minimum age in days at which a stage request is deleted. After this time, a stage request is no longer being created,
- * and its client has read it.
+ * Minimum age in days at which a stage request is deleted. A stage request of this age is complete, and its client has
+ * read it.
  */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
