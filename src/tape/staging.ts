@@ -125,8 +125,8 @@ export interface Charge {
 }
 
 /**
- * Price, wait and prefixes of a staging library. They depend only on the settings, so any host can compute them without
- * a call to the library.
+ * Price, wait and prefixes of a staging library. All three depend only on the settings, so any host can compute them
+ * without a call to the library.
  */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */

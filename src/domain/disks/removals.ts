@@ -11,7 +11,7 @@
  * copies.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
- * Therefore an engine never removes a copy that another process has restored meanwhile.
+ * Therefore an engine never removes a copy that another process has restored after the examination.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -91,8 +91,8 @@ const MARKED = 10_000;
 /**
  * Records that all released files of a request have left the restore area, unless a released file is still there. If
  * the request has ended, first marks its request files as ended, so that lookups of live requests skip them. If the
- * request ends after this step, records nothing.
- * @returns whether this call recorded that the files have left
+ * request ends between the marking and the record, records nothing.
+ * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);

@@ -114,7 +114,8 @@ export async function readCopiesOn(
 export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
 /**
- * Records the new inodes of copies whose bytes were compared. Skips copies whose file rows have changed meanwhile.
+ * Records the new inodes of copies whose bytes were compared. Skips copies whose file rows have changed since the
+ * comparison.
  * @returns the number of copies whose inodes were recorded
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {

@@ -190,8 +190,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the number of bytes to subtract from the measured free space, because they may have been written after the
- * measurement. Includes all reservations at the measurement and later, even if they have ended.
+ * Returns the number of bytes to subtract from the measured free space, because these bytes may have been written after
+ * the measurement. Includes all reservations at the measurement and later, even if they have ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;

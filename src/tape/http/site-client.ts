@@ -35,7 +35,7 @@ interface Call {
 }
 
 export interface Reply extends Answer {
-  /** Earlier responses, each of which redirected to the next; the last redirected to this response. */
+  /** Redirect responses that preceded this response, in the order of their arrival. */
   ways: readonly ResponseHead[];
   /** Bearer token of the request; absent if the request had no token. */
   token?: string;

@@ -201,7 +201,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
-   * no file is at fault then.
+   * the file did not cause such an error.
    */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;

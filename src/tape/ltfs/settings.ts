@@ -98,7 +98,7 @@ export const ltfsSettings = settingsOf({
   seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
 });
 
-/** The default commands. Unlike a site's own commands, they run programs from the system's PATH. */
+/** The default commands. Unlike a site's own commands, the default commands run programs from the system's PATH. */
 export const usualCommands = commands.parse({});
 
 export type LtfsSettings = z.output<typeof ltfsSettings>;

@@ -68,8 +68,8 @@ const BUSY_SECONDS = 30;
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Error codes for problems of the whole library, and not of one object. Most of them require that an operator fixes the
- * credentials, bucket, clock or region.
+ * Error codes for problems of the whole library, and not of one object. After most of these errors, an operator must
+ * fix the credentials, bucket, clock or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',

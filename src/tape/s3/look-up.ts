@@ -88,7 +88,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // a HEAD response does not show whether the object or the whole bucket is missing, or access to it is denied
+    // a HEAD response does not show whether the object or its bucket is missing, or which of them denies access
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
