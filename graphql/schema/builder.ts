@@ -90,7 +90,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
 });
 
-/** Operation whose permission a caller needs to read a node, by the type of the node. */
+/** The operation that a caller must be permitted to call to read a node, by the type of the node. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],

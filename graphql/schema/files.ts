@@ -58,8 +58,8 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
 }
 
 /**
- * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or if the copy is about to
- * be removed.
+ * Returns the id of the restore disk that contains a file's copy; null without a copy, or if the copy will soon be
+ * removed.
  */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;

@@ -1,6 +1,7 @@
 /**
- * Reads pages of lists, and batches of values, without Prisma's own pagination. For a nested list, Prisma reads all
- * rows. If the row of a cursor is no longer in the list, Prisma finds no rows after the cursor.
+ * Reads pages of lists, and batches of values, without Prisma's own pagination. For a page of a nested list, Prisma
+ * would read all rows of the list. If the row of a cursor is no longer in the list, Prisma would find no rows after the
+ * cursor.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';

@@ -18,12 +18,12 @@ const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf
 
 const volumeOf = createBatch(readVolumes);
 
-/** Returns the volume with an id. */
+/** Returns the volume with the given id; null if there is no such volume. */
 export async function findVolume(ctx: Context, id: number | null): Promise<Volume | null> {
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Cost of a volume's figures, for which every file on the volume is counted. */
+/** Cost of querying a volume's figures, for which PostgreSQL counts all files on the volume. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

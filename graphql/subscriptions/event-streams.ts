@@ -46,7 +46,10 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
-    /** Subscribes to an operation. The errors in the results are not masked yet. */
+    /**
+     * Subscribes to an operation. Returns results whose errors still contain internal details, which `maskError` must
+     * remove.
+     */
     subscribe: Run;
   };
   maskError(error: unknown): Error;

@@ -101,8 +101,8 @@ export function readSourceTime(text: string | null): string | null | undefined {
 }
 
 /**
- * Matches years from 10000 on, such as a time in the last hours of 9999 in a zone west of Greenwich. A time after the
- * year 9999 is replaced by the last time that can be stored.
+ * Matches times in years from 10000 on. In UTC, the last hours of the year 9999 in a zone west of Greenwich are such
+ * times. A time after the year 9999 is replaced by the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';

@@ -37,7 +37,7 @@ const fixedLimits = {
   downloads: 500,
   /** Maximum number of operations in one event stream in the single connection mode of graphql-sse. */
   streamOperations: 100,
-  /** Maximum number of long lists that are read at the same time. Each list uses a database connection. */
+  /** Maximum number of long lists that are read at the same time. Reading a long list takes a database connection. */
   longLists: 16,
   /** Maximum number of paths in a request. */
   requestPaths: 250_000,
@@ -123,8 +123,8 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
- * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches the
- * values of other variables that Kubernetes sets for a service.
+ * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches
+ * addresses such as `tcp://10.0.0.1:80`, which are the values of other variables that Kubernetes sets.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;

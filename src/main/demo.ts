@@ -76,7 +76,10 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
   }
 }
 
-/** Returns the row of a directory that all users may read, because the temporary directory had another mode. */
+/**
+ * Returns the catalogue row of a directory, with a mode that lets all users read the directory, unlike the mode of the
+ * temporary directory.
+ */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,

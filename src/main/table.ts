@@ -1,6 +1,7 @@
 /**
- * The table of commands, in the order of the help, with the group and description of each command. A file of commands
- * is loaded only if one of its commands is named, because loading all files takes longer than most commands run.
+ * The table of commands, in the order of the help, with the group and description of each command. Loads a file of
+ * commands only if the arguments name one of its commands, because loading all files takes longer than most commands
+ * run.
  */
 import type { Command } from 'commander';
 
@@ -23,7 +24,7 @@ export interface Commands {
   where: string;
 }
 
-/** Adds a group to files of commands. */
+/** Puts the commands of some files into a group of the help. */
 function inGroup<Name extends string>(
   group: string,
   files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,

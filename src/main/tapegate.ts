@@ -4,7 +4,10 @@
  * cannot parse. Therefore this file has no static import, and no syntax that is newer than `import()`.
  */
 
-/** The minimum version from `engines` in package.json. A test compares the minimum version with package.json. */
+/**
+ * The minimum version of Node.js, as in `engines` in package.json. A test compares the minimum version with
+ * package.json.
+ */
 const OLDEST = '20.19';
 
 const running = process.versions.node;

@@ -48,7 +48,7 @@ interface PlanAhead {
 
 /**
  * Returns the range of a request's end from its parts, which are the waiting files on each volume. Returns undefined if
- * no drive will read a part, or a library's wait time is unknown.
+ * no drive will read some of the files, or if a library's wait time is unknown.
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;

@@ -49,7 +49,10 @@ export interface EngineProcesses {
 /** Maximum time before `start` reports ready. */
 const READY_MS = 15_000;
 
-/** Maximum time to stop. An engine waits 5 s for active files, and a few more seconds for aborted reads. */
+/**
+ * Maximum time for the engine processes to stop. An engine waits 5 s for active files, and a few more seconds for
+ * aborted reads.
+ */
 const STOP_MS = 12_000;
 
 /** Time after which a silent process counts as stalled. The leases of a silent process expire earlier. */
@@ -251,7 +254,7 @@ class SupervisedProcess {
     this.aliveAt ??= this.heardAt;
   }
 
-  /** Ends a child that is silent for too long. Does not count time in which this process itself stalled. */
+  /** Ends a child that is silent for too long. Time in which this process itself stalled does not count as silence. */
   private check(child: ChildProcess): void {
     const now = performance.now();
     if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;

@@ -16,7 +16,7 @@ export interface Caller {
   isOperator: boolean;
   /** Whether the user may see the views of operators. */
   seesSite: boolean;
-  /** The first hundred quotas that the user may use or see, by name. */
+  /** The first hundred quotas that the user may use or see, ordered by name. */
   quotas: { user: string; size: string; used: string }[];
 }
 

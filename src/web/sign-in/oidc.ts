@@ -146,7 +146,7 @@ export async function renew({ issuer, refreshToken }: StoredToken): Promise<Stor
   return { ...next, refreshToken: next.refreshToken ?? refreshToken };
 }
 
-/** Prepares a token request to an issuer. */
+/** Loads the OpenID Connect library, and returns the arguments of a token request to an issuer. */
 async function prepare(providers: Providers, issuer: string) {
   const oauth = await import('oauth4webapi');
   const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
@@ -164,7 +164,10 @@ function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }
 
-/** Returns the options for an issuer. HTTP without TLS is allowed only for a provider on this host, for tests. */
+/**
+ * Returns the options of HTTP requests to an issuer. HTTP without TLS is allowed only for a provider on this host, for
+ * tests.
+ */
 async function optionsFor(issuer: string) {
   const { allowInsecureRequests } = await import('oauth4webapi');
   const { protocol, hostname } = new URL(issuer);
