@@ -41,7 +41,7 @@ const columns = [
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
 
-/** Prints all entries of the audit log, or only the latest ones. CSV and JSON are printed page by page. */
+/** Prints all entries of the audit log, or only the latest entries. CSV and JSON are printed page by page. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
@@ -98,9 +98,9 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 }
 
 /**
- * Returns a value as a CSV field (RFC 4180). Replaces control characters, which rejected input may contain, because
- * they could move the cursor of a terminal. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a
- * spreadsheet does not run a formula.
+ * Returns a value as a CSV field (RFC 4180). Replaces control characters, which rejected input may contain, because a
+ * control character could move the cursor of a terminal. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so
+ * that a spreadsheet does not run a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -83,7 +83,7 @@ function prepare(server: Server): Server {
   // set no maximum number, because Node.js would silently drop all further headers; `maxHeaderSize` limits the size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
-  // an `Expect` header other than 100-continue may be ignored (RFC 9110, 10.1.1)
+  // a server may ignore an `Expect` header other than 100-continue (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   return server;

@@ -24,7 +24,7 @@ export function readUrl(): string {
 /**
  * Returns the URL of the gateway that a user's command uses, or LOCAL for the database of this host. A configured
  * gateway takes precedence. Without a configured gateway, the command uses a database that is configured or that this
- * user can open. Without such a database, the command uses the gateway of this host.
+ * user can open. Without a usable database, the command uses the gateway of this host.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -34,8 +34,8 @@ export function findSite(): string {
 /**
  * Returns the URL of the gateway that an operator's command uses, or LOCAL for the database of this host. A database
  * that is configured or that this user can open takes precedence, because a command on the database has all rights.
- * Without such a database, the command uses a configured gateway. If no gateway is configured either, the command
- * reports the missing database.
+ * Without a usable database, the command uses a configured gateway. Without a usable database and a configured gateway,
+ * the command reports the missing database.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -53,8 +53,8 @@ function isGatewayNamed(): boolean {
 }
 
 /**
- * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only the owner of the embedded
- * database and root can open it.
+ * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only the owner of the database's
+ * files and root can open the embedded database.
  */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;

@@ -152,7 +152,7 @@ function formatTries({ attempts, lastError }: ShownRequestFileFragment): string 
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
-/** Returns the reasons why a file is not on disk, the most important one first. */
+/** Returns the reasons why a file is not on disk, the most important reason first. */
 function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
   if (state === 'WAITING' && volume?.suspension) {

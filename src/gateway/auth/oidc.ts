@@ -44,7 +44,7 @@ const ALGORITHMS = [
 
 /**
  * Matches the header field `typ` of accepted tokens: an access token or an untyped JWT. Tokens that the issuer signs
- * for other purposes have other types.
+ * for other purposes have other values of `typ`.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
@@ -205,7 +205,7 @@ const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Codes of errors that mean an invalid token. All other errors mean a failure of the issuer. */
+/** Codes of errors that mean an invalid token. Errors with other codes mean a failure of the issuer. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,

@@ -18,7 +18,7 @@ const CHECK_MS = 2000;
 
 /**
  * Maximum duration of a stream for a caller whom a proxy has authenticated, because a proxy authenticates only one
- * request. The client must reconnect after this time, and misses no events.
+ * request. A client must reconnect when a stream reaches this duration, and misses no events.
  */
 const PROXIED_SECONDS = 900;
 

@@ -36,8 +36,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Returns whether the gateway accepts requests without credentials. Only such a gateway must check the host, because a
- * page that reaches the gateway by DNS rebinding has no credentials.
+ * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials need not
+ * check the host, because a page that uses DNS rebinding has no credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -69,16 +69,19 @@ function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/** Returns the local address of the connection, in the form of a host name. DNS rebinding cannot forge this address. */
+/**
+ * Returns the local address of the connection, in the form of a host name. DNS rebinding cannot forge the local
+ * address.
+ */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
 }
 
 /**
- * Rejects requests that pages of other origins send. Such pages cannot read responses, but could keep the gateway busy
- * with requests for long lists. A user may still follow a link from a page of another origin. Requests of curl and
- * other programs are not affected.
+ * Rejects requests that pages of other origins send. Pages of other origins cannot read responses, but could keep the
+ * gateway busy with requests for long lists. A user may still follow a link from a page of another origin. Requests of
+ * curl and other programs are not affected.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {

@@ -65,9 +65,9 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 
 /**
  * Finds the client's address in the chain of X-Forwarded-For. The last address that does not belong to a listed proxy
- * is the client's, because the client may have invented all earlier addresses. If all addresses are listed, the
- * client's address is the first one, as for a client on a proxy's host. If a listed proxy reports no valid address, the
- * client is unknown.
+ * is the client's, because the client may have invented all earlier addresses. If all addresses belong to listed
+ * proxies, the first address is the client's, as for a client on a proxy's host. If a listed proxy reports no valid
+ * address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');

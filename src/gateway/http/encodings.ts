@@ -15,8 +15,8 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists. With these settings, encoding a list is faster than reading the list from the database. On one
-   * core, gzip level 1 encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 %, and level 3
+   * Settings for lists, which make encoding a list faster than reading the list from the database. On one core, gzip
+   * level 1 encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 % of the size, and level 3
    * encodes 77 MB/s.
    */
   fast: object;

@@ -69,7 +69,7 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. Without this limit, a body of the shortest paths could contain six million
+ * Maximum number of values in a JSON body. Without the limit, a body of the shortest paths could contain six million
  * values. Lists and objects have a lower limit, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;

@@ -64,8 +64,8 @@ interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /**
-   * The running import, if any. Imports run one at a time, because each needs a database connection, and their
-   * transactions would wait for each other.
+   * The running import, if any. Imports run one at a time, because each import needs a database connection, and the
+   * transactions of two imports would wait for each other.
    */
   slot: { current?: Import | undefined };
   disconnected: AbortSignal;
@@ -120,7 +120,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept either encoding, because the first bytes show whether the body is gzipped
+  // accept `identity` and `gzip`: the first bytes show whether the body is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }

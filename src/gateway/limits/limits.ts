@@ -259,8 +259,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Maximum number of waiting requests on one connection. Node.js parses all requests that one read returns, some
- * thousand, before the gateway can pause the connection.
+ * Maximum number of waiting requests on one connection. Node.js parses all requests of one read, up to some thousand
+ * requests, before the gateway can pause the connection.
  */
 const MAX_WAITING = 100;
 
