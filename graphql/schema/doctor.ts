@@ -59,7 +59,7 @@ builder.queryFields((t) => ({
     {
       type: FindingType,
       description:
-        'Returns inconsistencies in the rows of the database, grouped by kind. Supports only `first` and `after`. A page ends after about 20 s: it may be short or empty while `hasNextPage` is true. For operators.',
+        'Returns inconsistencies in the database, grouped by kind. Supports only `first` and `after`. The search for a page stops after about 20 s, so a page may be short or empty even if `hasNextPage` is true. For operators.',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },

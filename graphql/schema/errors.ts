@@ -57,7 +57,7 @@ builder.objectType(UnknownUserError, {
 
 builder.objectType(QuotaExceededError, {
   name: 'QuotaExceeded',
-  description: 'The files exceed the free bytes of the quota.',
+  description: 'The files are larger than the free space of the quota.',
   interfaces: [Failure],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user of the quota.' }),

@@ -166,7 +166,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
 builder.prismaObjectFields(TapeFileType, (t) => ({
   bytesPath: t.string({
     ...nullable(
-      'The path of the restored copy on the gateway, for a `GET`. The gateway checks the access then. Null if there is no copy, or the site disables WebDAV.',
+      'The path of the restored copy on the gateway: download it with `GET`. The gateway checks access on each `GET`. Null if there is no copy, or if WebDAV is disabled at this site.',
     ),
     resolve: async (file, _args, ctx) => {
       if (ctx.config.transfer.webdav === 'off' || file.stage !== 'RESTORED') return null;

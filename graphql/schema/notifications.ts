@@ -179,7 +179,7 @@ const meanings: Record<MailWait, string> = {
 };
 
 const MailWaitType = builder.enumType('MailWait', {
-  description: 'The cause of the delay of an email.',
+  description: 'The reason why an email is delayed.',
   values: describeValues(meanings),
 });
 
@@ -190,7 +190,7 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
     letters: t.exposeInt('letters', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
-    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The cause of the delay of the first email.' }),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The reason why the first email is delayed.' }),
     nextAt: t.expose('nextAt', time('The earliest time at which the first email is sent.')),
     lastError: t.exposeString(
       'lastError',

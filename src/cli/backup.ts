@@ -25,7 +25,7 @@ export function register(program: Command): void {
   program
     .command('restore [backup]')
     .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
-    .option('--as-of <time>', 'without a backup: the time of the restored state, for example 2026-11-21T18:00:00Z')
+    .option('--as-of <time>', 'time to which other tools have restored the database, if you give no backup: 2026-11-21T18:00:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
 

@@ -59,7 +59,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
       if (hosts === undefined) {
         throw new CommandError(describeHosts(`there is no restore disk ${JSON.stringify(absolute)} yet`));
       }
-      if (create || mark) throw new CommandError(describeHosts('--create and --mark need the disk', hosts));
+      if (create || mark) throw new CommandError(describeHosts('--create and --mark need a disk of this host', hosts));
       return { disk: await resizeAt(url, absolute, size), problem: undefined };
     },
   });

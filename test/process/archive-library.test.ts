@@ -38,7 +38,7 @@ async function countRows(): Promise<{ files: number; volumes: number }> {
 }
 
 test.each([
-  ['is not there', () => {}, 'is not there: ENOENT', () => existsSync(library)],
+  ['is not there', () => {}, 'does not exist: ENOENT', () => existsSync(library)],
   [
     'is an empty directory, as where nothing is mounted',
     () => mkdirSync(library),
@@ -107,7 +107,7 @@ test('a first run that fails before it has written anything does not prevent the
 });
 
 test.each([
-  ['gone', () => {}, 'is not there: ENOENT'],
+  ['gone', () => {}, 'does not exist: ENOENT'],
   ['unmounted', () => mkdirSync(library), 'is a different directory than before: it may not be mounted'],
   [
     'covered by another one',

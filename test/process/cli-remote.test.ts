@@ -260,7 +260,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   const where = 'run this on a host that has the disk (engines run on tape1, tape2), with DATABASE_URL';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
-      refused(1, `--create and --mark need the disk: ${where}`),
+      refused(1, `--create and --mark need a disk of this host: ${where}`),
     );
   }
   const none = path.join(dir, 'new');

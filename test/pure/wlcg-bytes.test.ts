@@ -285,7 +285,7 @@ test('the digest of a redirect counts if the final answer has none', async () =>
 });
 
 test.each<[string, Reply, RegExp]>([
-  ['a circle', (...args) => redirectTo(`${args[2].url}`)(...args), /redirects for the 6th time/],
+  ['a circle', (...args) => redirectTo(`${args[2].url}`)(...args), /redirects 6 times, the last time to/],
   ['ftp', redirectTo('ftp://127.0.0.1/a'), /which is not followed$/],
   ['no URL', (response) => void response.writeHead(302).end(), /which is not a URL$/],
 ])('a redirect to %s fails', async (_what, reply, message) => {

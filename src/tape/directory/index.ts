@@ -324,7 +324,7 @@ class LibraryDirectory {
   }
 
   private throwMissing(cause: unknown, which: string): never {
-    throw new LibraryError('TRANSIENT', `the library ${this.root}${which} is not there: ${messageOf(cause)}`, {
+    throw new LibraryError('TRANSIENT', `the library ${this.root}${which} does not exist: ${messageOf(cause)}`, {
       cause,
     });
   }
