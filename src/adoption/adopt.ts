@@ -1,5 +1,5 @@
 /**
- * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated, and skips
+ * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated: it skips
  * data that has not changed in the source.
  */
 import type { PoolClient } from 'pg';
@@ -20,12 +20,12 @@ import { withLoadedSource } from './tables.js';
 export interface AdoptOptions {
   /** Whether to write nothing, and only report the changes. */
   isTrial: boolean;
-  /** Directory with the archive paths, which are links to copies. */
+  /** Directory that contains the archive paths, which are links to copies. */
   archiveRoot: string;
 }
 
 /**
- * Adopts the data of a source.
+ * Adopts a source's data.
  * @param source URL of the source's database
  * @param report reports a difference between the source and Tapegate
  * @throws SourceError

@@ -1,8 +1,7 @@
 /**
  * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
- * finished, because a later adoption may bring a request for the copy. The names of copies in the source (old names)
- * stay until the adoption is finished. Old names are recorded with the inodes of their files, so that the names can be
- * removed safely.
+ * finished, because a later adoption may add a request for it. The copies' names in the source (old names) stay until
+ * the adoption is finished. Each old name is recorded with its file's inode, so that the name can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -22,7 +21,7 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of Tapegate's restore disk that has the same mount point; null if there is no such disk. */
+  /** Id of Tapegate's restore disk with the same mount point; null if no disk has it. */
   id: number | null;
 }
 
@@ -40,13 +39,13 @@ export interface SourceCopy {
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Id of Tapegate's restore disk that contains the copy; null if there is no such disk. */
+  /** Id of Tapegate's restore disk that contains the copy; null if no disk contains it. */
   diskId: number | null;
   mountpoint: string | null;
 }
 
 /**
- * Returns a page of the source's copies, by path. Omits files that Tapegate has restored.
+ * Returns a page of the source's copies, ordered by path. Omits files that Tapegate has restored.
  * @param page.isTrial whether to include files that are not in the catalogue
  */
 export async function readSourceCopies(
@@ -75,7 +74,7 @@ export interface TakenCopy extends NewCopy {
 }
 
 /**
- * Moves files to RESTORED with their copies, unless the catalogue's rows of the files have changed since the check.
+ * Moves files to RESTORED and records their copies, unless their catalogue rows have changed since the check.
  * @returns the ids of the moved files
  */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
@@ -88,7 +87,8 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // deletes waiting recalls only: no recall is running, because the files are ONTAPE
+    // delete only waiting recalls: a recall cannot be running, because the files are ONTAPE
+    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`);
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await deleteVerifications(tx, moved);
@@ -116,7 +116,7 @@ const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_dis
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
 /**
- * Reports, for each restore disk, the adopted copies that no request contains. Must be called after all requests have
+ * For each restore disk, reports the adopted copies that no request contains. Must be called after all requests have
  * been adopted.
  */
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
@@ -146,7 +146,7 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   place: string;
-  /** Id of the restore disk with the old name; null if the disk was removed from Tapegate. */
+  /** Id of the restore disk that contains the old name; null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
   /** Inode of the file that had the old name. */

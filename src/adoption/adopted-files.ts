@@ -1,4 +1,4 @@
-/** Adopts files: adds files that the catalogue does not contain, and reports differences of known files. */
+/** Adopts files: adds files that the catalogue does not contain, and reports how known files differ. */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
 import { sql } from '../db/sql.js';
@@ -9,15 +9,15 @@ import { type CatalogueRow, checkRow } from '../domain/import/import-rows.js';
 import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
-/** Stage letters by the stage numbers of the source. A restored file counts as on tape until its copy is adopted. */
+/** Stage letters, by the source's stage numbers. A restored file counts as on tape until its copy is adopted. */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {
   ...{ 0: 'UNVERIFIED', 1: 'ON TAPE', 2: 'restoring', 3: 'on disk', 4: 'DELETED', 5: 'RESTORED' },
 };
 
 /**
- * Copies the source's files to the temporary table `source_chosen`. Of several files with the same path, chooses a
- * restored file first, then a file on disk, then a file on tape.
+ * Copies the source's files to the temporary table `source_chosen`. If several files have the same path, prefers a
+ * restored file, then a file on disk, then a file on tape.
  */
 export async function chooseSourceFiles(client: PoolClient, { report }: Adopting): Promise<void> {
   await client.query(
@@ -77,8 +77,8 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
 }
 
 /**
- * Yields the source's files that the catalogue does not contain, or contains with other values. Reads the files in
- * pages, because the import uses another connection at the same time.
+ * Yields the source's files that are missing from the catalogue, or have other values in it. Reads the files in pages,
+ * because the import uses another connection at the same time.
  */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   const pages = readPages<ChosenFile>(PAGE, async (last) => {

@@ -1,7 +1,7 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the old names of copies. The record of an old name is deleted after the name itself, so that the next
- * call can continue after a crash.
+ * and removes the old names of copies. Removes each old name before its record, so that the next call can continue
+ * after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -25,11 +25,11 @@ import type { Difference } from './report.js';
 export interface Finish {
   names: number;
   /**
-   * Number of old names that stay because a link at an archive path still points to the old name. An engine replaces
-   * the link later.
+   * Number of old names that stay because links at archive paths still point to them. An engine later replaces the
+   * links.
    */
   kept: number;
-  /** Number of old names that could not be removed. The reason for each name is reported. */
+  /** Number of old names that could not be removed. The reason is reported for each name. */
   left: number;
   released: number;
   bytes: bigint;
@@ -53,8 +53,8 @@ export async function finishAdoption(
 }
 
 /**
- * Moves files that no request contains back to ONTAPE. An engine later removes the copies of these files, as at the end
- * of a request.
+ * Moves files that no request contains back to ONTAPE. An engine later removes the files' copies, as it does when a
+ * request ends.
  */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
@@ -75,7 +75,7 @@ async function releaseUnheld(ctx: Context, done: Finish, report: (left: Differen
   }
 }
 
-/** Removes old names, unless another file now has the name. */
+/** Removes old names, except those that other files have now. */
 async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, report }: { archiveRoot: string; done: Finish; report: (left: Difference) => void },
@@ -100,7 +100,10 @@ async function removeOldNames(
   }
 }
 
-/** Result of removing an old name. `gone` means that the name did not exist, or belongs to the file's current copy. */
+/**
+ * Result of removing an old name. `gone` means that the name did not exist, or that it belongs to the file's current
+ * copy.
+ */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
   why?: string;
@@ -118,7 +121,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // remove the link: no request contains the file, so there is no copy for the link
+    // remove the link: no request contains the file, so the link has no copy to point to
     await removeLink(link);
     await syncLinkDirectory(path.dirname(link.at));
   }
@@ -133,7 +136,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns the path of an old name on its restore disk. Resolves symbolic links in the path of the name's directory.
+ * Returns the path of an old name on its restore disk. Resolves symbolic links in the path of its parent directory.
  * @returns undefined if the directory is gone; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */

@@ -1,6 +1,6 @@
 /**
- * Finds the source's copies, and adds a hard link to each copy at Tapegate's path. The copies also keep the names that
- * the source uses.
+ * Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. Each copy also keeps its name
+ * in the source.
  */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -19,9 +19,9 @@ const PAGE = 200;
 
 interface Finding {
   adopting: Adopting;
-  /** Directory with the source's archive paths, which are links to its copies. */
+  /** Directory that contains the source's archive paths, which are links to its copies. */
   archiveRoot: string;
-  /** Mount points of the source that cannot be restore disks in Tapegate. */
+  /** The source's mount points that cannot become restore disks in Tapegate. */
   refusedDisks: ReadonlySet<string>;
 }
 
@@ -45,8 +45,8 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
 }
 
 /**
- * Checks a copy of the source, and adds a hard link to the copy at Tapegate's path. @returns the copy; an empty list if
- * the copy was rejected and reported
+ * Checks one of the source's copies, and adds a hard link to it at its path in Tapegate. @returns the copy; an empty
+ * list if the copy was rejected and reported
  */
 async function tryTake(
   ctx: Context,
@@ -67,7 +67,7 @@ async function tryTake(
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { place, real } = source;
-    // keep the directory open, because users of the source may replace directories at any moment
+    // keep the directory open, because users of the source may replace directories at any time
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
@@ -99,7 +99,8 @@ interface FoundSource {
 }
 
 /**
- * Returns the target of the archive path if it is a regular file on the disk, and otherwise a file at Tapegate's path.
+ * Returns the archive path's target if it is a regular file on the disk, and otherwise the file at the copy's path in
+ * Tapegate.
  */
 async function findCopy(
   logicalPath: string,
@@ -118,7 +119,7 @@ async function findCopy(
   return undefined;
 }
 
-/** Adds a hard link to the copy at Tapegate's path. @throws Error if another file is at this path */
+/** Adds a hard link to the copy at its path in Tapegate. @throws Error if another file is at that path */
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
@@ -152,8 +153,8 @@ async function targetOf(place: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths, possibly through links, are the same directory entry. If two paths are the same entry,
- * removing one path removes the other.
+ * Returns whether two paths lead to the same directory entry, possibly through links. If so, removing one path removes
+ * the other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

@@ -1,7 +1,4 @@
-/**
- * Adopts users and quotas. Each quota gets the id that it has in the source, unless another quota has this id in
- * Tapegate.
- */
+/** Adopts users and quotas. Each quota keeps its id from the source, unless another quota in Tapegate has that id. */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

@@ -5,7 +5,7 @@ import { type Sql, sql } from '../db/sql.js';
 export interface Difference {
   /** Stable name of the difference for scripts, such as `quota-differs` or `copy-size`. */
   kind: string;
-  /** The user, path, request id or mount point that differs. */
+  /** User, path, request id or mount point that the difference concerns. */
   thing: string;
   /** Value in the source. */
   there: string;
@@ -22,7 +22,7 @@ export interface Adoption {
   requests: number;
   /** Number of objects that have changed in the source since an earlier adoption. */
   changed: number;
-  /** Number of earlier adopted requests that no longer exist in the source. */
+  /** Number of previously adopted requests that no longer exist in the source. */
   ended: number;
   same: number;
   differences: number;
@@ -49,7 +49,7 @@ export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest
     ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
 }
 
-/** Yields pages of at most `limit` rows. `read` gets the last row of the previous page. */
+/** Yields pages of at most `limit` rows. `read` receives the previous page's last row. */
 export async function* readPages<Row>(
   limit: number,
   read: (last: Row | undefined) => Promise<Row[]>,

@@ -128,7 +128,7 @@ async function readRequest(
 type Say = (kind: string, there: string | null, here: string) => void;
 
 /**
- * Returns the label as one line of at most 2,000 characters, because labels become subjects of emails. A label in the
+ * Returns the label as one line of at most 2,000 characters, because labels become email subjects. A label in the
  * source may have 2,024 characters.
  */
 function readLabel(text: string, say: Say): string {
@@ -139,8 +139,8 @@ function readLabel(text: string, say: Say): string {
 }
 
 /**
- * Returns the pattern or the files of a request. A pattern takes precedence over a list, as in django-nla_control. If a
- * request has neither a pattern nor a list, the table `taperequest_files` contains the files of the request.
+ * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. If a
+ * request has neither a pattern nor a list, its files are in the table `taperequest_files`.
  */
 async function readSelection(
   client: PoolClient,

@@ -1,6 +1,6 @@
 /**
- * The source of an adoption: the PostgreSQL database of django-nla_control, whose tables are copied as text into
- * temporary tables.
+ * The source of an adoption: django-nla_control's PostgreSQL database. Its tables are copied as text into temporary
+ * tables.
  */
 import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';
@@ -26,8 +26,8 @@ const sourceTables = {
 class SourceError extends Error {}
 
 /**
- * Copies the source's tables in one snapshot to temporary tables `source_…` of a connection, and calls `work` with the
- * connection. Closes the connection afterwards. Writes nothing to the source.
+ * Copies the source's tables, in one snapshot, to temporary tables `source_…` on a new connection. Calls `work` with
+ * that connection, and then closes it. Writes nothing to the source.
  * @param url `postgresql://…`
  * @throws SourceError
  */
@@ -47,8 +47,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides settings of the source's database that would change the values read or end the transaction. Does not change
- * the search path, because the tables may be in any schema.
+ * Overrides settings in the source's database that would change the values that are read, or end the transaction. Does
+ * not change the search path, because the tables may be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -101,28 +101,27 @@ export function readSourceTime(text: string | null): string | null | undefined {
 }
 
 /**
- * Matches times in years from 10000 on. In UTC, the last hours of the year 9999 in a zone west of Greenwich are such
- * times. A time after the year 9999 is replaced by the last time that can be stored.
+ * Matches times in the year 10000 or later. In a zone west of Greenwich, the last hours of 9999 are in the year 10000
+ * in UTC. A time after the year 9999 is replaced by the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /**
- * Largest adopted id. Leaves 200 million 32-bit ids for new requests, which suffice for 10,000 requests a day for fifty
- * years.
+ * Largest adopted id. Leaves 200 million 32-bit ids for new requests: enough for 10,000 requests a day for fifty years.
  */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
- * Returns the request id in a text column; null if the text is not an id. The expression is safe in any order in which
- * PostgreSQL evaluates conditions.
+ * Returns an expression for the request id in a text column; null if the text is not an id. The expression is safe even
+ * if PostgreSQL reorders conditions.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports requests of the source, and the last request id of the source, if their ids are out of range in Tapegate. */
+/** Reports the source's requests, and its last request id, if the ids are out of Tapegate's range. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

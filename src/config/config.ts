@@ -1,4 +1,4 @@
-/** Reads the environment of a server once, and reports all its faults. settings.ts contains the settings. */
+/** Reads a server's environment variables, and reports all faults in them. settings.ts defines the settings. */
 import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
 import { ConfigError, describeFault, type Environment } from '../core/environment.js';
@@ -18,39 +18,40 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
 };
 
 /**
- * Limits that are not settings, because normal use does not reach them. An error contains the limit that was exceeded.
+ * Limits that are not settings, because normal use does not reach them. An error message contains the limit that was
+ * exceeded.
  */
 const fixedLimits = {
-  /** Maximum total size, in MB, of the request bodies in memory, of which one caller may use at most three eighths. */
+  /** Maximum total size of all request bodies in memory, in MB. One caller may use at most three eighths of it. */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections, of which one client address may have at most half. A process with a lower limit
-   * of file descriptors allows fewer connections.
+   * Maximum number of open connections. One client address may have at most half of them. A process that may open only
+   * few file descriptors allows fewer connections.
    */
   connections: 10_000,
-  /** Maximum number of concurrent HTTP requests of a caller. */
+  /** Maximum number of concurrent HTTP requests per caller. */
   callerRequests: 500,
   /**
-   * Maximum number of concurrent downloads, of which one caller may have at most half. Each download takes 1 MB of
+   * Maximum number of concurrent downloads. One caller may have at most half of them. Each download takes 1 MB of
    * memory.
    */
   downloads: 500,
-  /** Maximum number of operations in one event stream in the single connection mode of graphql-sse. */
+  /** Maximum number of operations in one event stream, in graphql-sse's single connection mode. */
   streamOperations: 100,
   /** Maximum number of long lists that are read at the same time. Reading a long list takes a database connection. */
   longLists: 16,
   /** Maximum number of paths in a request. */
   requestPaths: 250_000,
-  /** Maximum numbers of open patterns and of unresolved paths in the live requests of a user. */
+  /** Maximum numbers of open patterns and of unresolved paths in a user's live requests. */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that no request contains, because no quota is charged for these
-   * paths.
+   * Maximum number of paths in a user's stage requests that no request contains. No quota is charged for such paths.
    */
   unstagedPaths: 10_000_000,
   /**
-   * Maximum number of excluded paths that are recorded for a user. Excluded files do not fit into the quota or a limit.
+   * Maximum number of excluded paths that are recorded for a user. Files are excluded if they exceed the quota or
+   * another limit.
    */
   excludedPaths: 100_000,
   /**
@@ -61,7 +62,10 @@ const fixedLimits = {
   graphqlDepth: 12,
   graphqlBreadth: 200,
   graphqlComplexity: 100_000,
-  /** Maximum seconds for the header of an HTTP request, for the whole request, and of an idle connection. */
+  /**
+   * Maximum seconds until an HTTP request's header arrives, until the whole request arrives, and until an idle
+   * connection is closed.
+   */
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
@@ -72,15 +76,15 @@ const fixedLimits = {
 /** Seconds after which a client that neither reads nor sends is disconnected. */
 const READER_SECONDS = 60;
 
-/** Default number of threads of libuv. */
+/** Default number of libuv threads. */
 const THREADS = 4;
 
 export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls on restore disks: half of the threads, so that a stalled disk
- * does not block all threads.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks: half of the threads, so that a stalled disk
+ * cannot block all threads.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
@@ -93,8 +97,8 @@ export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> 
 }
 
 /**
- * Reads and checks the environment of a server. An empty variable counts as unset.
- * @param how.listens whether the server runs a gateway, whose settings are then checked, too
+ * Reads and checks a server's environment. An empty variable counts as unset.
+ * @param how.listens whether the server runs a gateway; if so, the gateway's settings are also checked
  * @throws ConfigError with all faults
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
@@ -111,7 +115,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
         : describeFault(variable, issue.message, env[variable] ?? '');
     }),
   );
-  // replace invalid values by defaults, so that contradictions between settings are reported, too
+  // replace invalid values with defaults, so that contradictions between settings are also reported
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
@@ -228,8 +232,8 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
 ];
 
 /**
- * Returns the faults of a gateway's settings: its certificate, its trusted documents, and access that is open without
- * an explicit setting.
+ * Returns the faults in a gateway's settings: in its certificate, in its trusted documents, and access that is open
+ * without an explicit setting.
  */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
@@ -284,7 +288,7 @@ const listProxies = ({ ranges, sockets }: Proxies): string[] => [
   ...sockets.map(({ path }) => `unix:${path}`),
 ];
 
-/** Returns the content of a file, or the error of reading it. */
+/** Returns a file's content, or the error from reading it. */
 function tryRead(file: string): unknown {
   try {
     return readFileSync(file);
@@ -294,8 +298,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
- * callers seem to be on this host. A gateway that serves only this host has no setting with the name of another host.
+ * Returns a setting, with its value, if it shows that other hosts can reach the gateway. Behind a proxy or a tunnel,
+ * all callers seem to be on this host. The settings of a gateway that serves only this host do not name other hosts.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

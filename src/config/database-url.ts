@@ -22,7 +22,7 @@ export function splitHosts(url: string): string[] {
   return hosts.split(',').map((host) => `${scheme}${user}${host}${rest}`);
 }
 
-/** Returns the servers and the database of a URL, without secrets. */
+/** Returns a URL's servers and database, without secrets. */
 export function nameOfUrl(url: string): string {
   const urls = splitHosts(url).map((each) => new URL(each));
   return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;

@@ -1,4 +1,4 @@
-/** Parsers of setting values. Most parsers return undefined for an invalid text. */
+/** Parsers of setting values. Most parsers return undefined for invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -18,9 +18,7 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/**
- * Roles that a rule may grant to a group or a user. A rule cannot grant the role of a service, which only tokens grant.
- */
+/** Roles that a rule may grant to a group or a user. A rule cannot grant the service role: only tokens grant it. */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
 export interface RoleRule {
@@ -55,18 +53,18 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that is open without credentials. Without `ranges` the endpoint is open to all addresses. */
+/** An endpoint that is open without credentials. Without `ranges`, the endpoint is open to all addresses. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
-/** Allowed recipients of emails: any address, only the quota's own address, or also addresses of the listed domains. */
+/** Allowed email recipients: any address, only the quota's own address, or also addresses in the listed domains. */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /**
- * Names of a reverse proxy's headers, in lower case. The headers contain the user, the user's groups, the subject of a
- * certificate, and whether the certificate was verified.
+ * Names of a reverse proxy's headers, in lower case. The headers contain the user, the user's groups, the certificate's
+ * subject, and whether the certificate was verified.
  */
 interface ProxyHeaders {
   user: string;
@@ -143,7 +141,7 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
 }
 
 /**
- * Parses the lines of a grid-mapfile: a quoted subject, and its user.
+ * Parses the lines of a grid-mapfile, each of which contains a quoted subject and its user.
  * @returns the users by subject, or the number of an invalid line
  */
 export function parseCertUsers(text: string): Record<string, string> | number {
@@ -159,7 +157,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 
 /**
  * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules, or the fault of an invalid entry
+ * @returns the rules, or the fault in an invalid entry
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
@@ -184,8 +182,8 @@ function findEndpoints(what: string): readonly Endpoint[] {
 }
 
 /**
- * Matches the first part of the gateway's own paths. A public URL whose path begins with a path of the gateway would be
- * ambiguous.
+ * Matches the first part of the gateway's own paths. A public URL whose path begins with one of the gateway's own paths
+ * would be ambiguous.
  */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
@@ -217,8 +215,7 @@ export function parseGateway(part: string): [host: string, url: string] | undefi
 }
 
 /**
- * Parses a port, with or without an address: `9464`, `0.0.0.0:9464` or `[::]:9464`. Without an address, the port is on
- * 127.0.0.1.
+ * Parses a port, with or without an address: `9464`, `0.0.0.0:9464` or `[::]:9464`. The default address is 127.0.0.1.
  */
 export function parseListener(text: string): { host: string; port: number } | undefined {
   const [, bracketed, bare, digits = ''] = /^(?:(?:\[([^\]]+)\]|([\w.-]+)):)?(\d{1,5})$/.exec(text) ?? [];

@@ -1,7 +1,7 @@
 /**
- * All settings of a server, as one schema: the variable, the type, the default and the description of each setting.
- * `npm run docs` writes the tables of docs/reference/settings.md from the schema. To add a setting, add a line to the
- * schema and run `npm run docs`.
+ * All server settings, as one schema: each setting's variable, type, default and description. `npm run docs` writes the
+ * tables of docs/reference/settings.md from the schema. To add a setting, add a line to the schema and run `npm run
+ * docs`.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
@@ -11,7 +11,7 @@ import { parseWebhookHosts } from '../core/net/webhook-targets.js';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import * as values from './setting-values.js';
 
-/** The variable of each setting, and its default as the documents show it. */
+/** Each setting's variable, and its default as the documents show it. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
 /** Defines a setting whose default is `fallback`. */
@@ -26,7 +26,7 @@ const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** An error message that follows `<variable> must be`, and that is complete without the given value. */
+/** The rest of an error message that begins with `<variable> must be`, and does not show the invalid value. */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>
@@ -369,7 +369,7 @@ export const schema = z.object({
 
 type Field = z.ZodType & { description?: string | undefined };
 
-/** Returns the settings of a part of the schema, each with its path, in the order of the schema. */
+/** Returns the settings in a part of the schema, each with its path, in schema order. */
 export function listSettings(part: z.ZodObject = schema, above: string[] = []): { path: string[]; field: Field }[] {
   return Object.entries(part.shape).flatMap(([key, field]) =>
     field instanceof z.ZodObject
@@ -378,7 +378,7 @@ export function listSettings(part: z.ZodObject = schema, above: string[] = []): 
   );
 }
 
-/** Returns the variable of a setting. */
+/** Returns a setting's variable. */
 export function variableOf(field: Field): string {
   return variables.get(field)?.variable ?? '';
 }

@@ -1,4 +1,4 @@
-/** Checks a gateway's certificate and key, at the start and when the files change. */
+/** Checks a gateway's certificate and key when the gateway starts, and when the files change. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../core/errors.js';
@@ -14,8 +14,8 @@ const parts = {
 } as const;
 
 /**
- * Returns all faults of the files: one for each unusable file, or one if the files do not match.
- * @param contents content of each file, or the error of reading the file
+ * Returns all faults in the files: one for each unusable file, or one if the files do not match.
+ * @param contents each file's content, or the error from reading the file
  */
 export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, unknown>): string[] {
   const faults = (['cert', 'key'] as const).flatMap((part) => {
@@ -29,7 +29,7 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
 
 /**
  * Returns whether the key belongs to the certificate. A secure context alone would accept a key whose type differs from
- * the type of the certificate.
+ * the certificate's type.
  */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
@@ -39,7 +39,9 @@ function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   }
 }
 
-/** Returns the problem of a file, if any. Uses OpenSSL, which reads all certificates in the file. */
+/**
+ * Returns why a file is unusable; undefined if it is usable. Uses OpenSSL, which reads all certificates in the file.
+ */
 function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
   if (!Buffer.isBuffer(content)) return messageOf(content);
   try {
