@@ -55,7 +55,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag'); // no ETags, because the ETag of a list would require the whole list in memory
+  app.disable('etag'); // do not send ETags, because computing the ETag of a list would take the whole list in memory
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
@@ -94,8 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns the context of a request. Lists all properties, because spreading the context object took as much processor
- * time as a database lookup.
+ * Returns a request's context. Lists all properties, because spreading the context object took as much processor time
+ * as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -118,7 +118,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return disconnectSignalOf(res); // create the signal on first use, because short responses need no signal
+      return disconnectSignalOf(res); // create the signal on first use, because short responses do not need it
     },
     keep: () => holdLimits(res),
     traceparent: traceparentOf(res),
@@ -172,12 +172,12 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. A slow client is tolerated unless other callers wait for
- * the client's slot (db/lists/long-reads.ts).
+ * Closes a connection whose client neither reads nor sends. Tolerates a slow client, unless other callers wait for its
+ * slot (db/lists/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
-    // do not disconnect an import, because the gateway stops reading its input while the database is slow
+    // do not disconnect a client that imports, because the gateway stops reading the import while the database is slow
     const mayWait = isImport(req);
     res.setTimeout(ms, () => {
       if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
@@ -226,7 +226,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // omit the reason, because the reason contains paths and all callers may read this response
+    // omit the reason, because it contains paths, and all callers may read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });

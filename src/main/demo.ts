@@ -77,8 +77,8 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
 }
 
 /**
- * Returns the catalogue row of a directory, with a mode that lets all users read the directory, unlike the mode of the
- * temporary directory.
+ * Returns a directory's catalogue row. Its mode lets all users read the directory, unlike the temporary directory's
+ * mode.
  */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {

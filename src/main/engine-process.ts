@@ -1,11 +1,11 @@
 /**
- * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts, controls
- * and supervises the process.
+ * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts and
+ * supervises the process.
  *
  * JavaScript keeps running while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
  * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
  * other exit waits for the threads. An engine process also kills itself if its parent has ended. Nothing is lost,
- * because an engine may be killed at any line.
+ * because an engine may be killed at any point.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -104,7 +104,7 @@ async function stop(): Promise<void> {
 }
 
 async function leave(kind: 'failed' | 'hung' | 'stopped'): Promise<never> {
-  // ignore errors of closing, because the process ends now
+  // ignore errors when closing, because the process ends now
   await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {});
   report(kind, end);
   return await new Promise<never>(() => {});

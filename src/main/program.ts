@@ -25,7 +25,7 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * Creates the program. The commands inherit the settings of the program.
+ * Creates the program. Its commands inherit its settings.
  * @param where the line about the environment at the end of the help
  * @param args arguments. Loads only the code of commands that the arguments name; all other commands appear only in the
  * help
@@ -90,8 +90,8 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
 /**
- * Wraps the text that follows the help of a command, because commander does not wrap this text. Lines that begin with a
- * blank belong to a table or command, and are not wrapped.
+ * Wraps the text that follows a command's help, because commander does not wrap it. Lines that begin with a blank
+ * belong to a table or command, and are not wrapped.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
@@ -132,8 +132,7 @@ function fail(error: unknown): number {
 }
 
 /**
- * Runs the command that the arguments name, with the given streams and environment. Returns the exit code of the
- * command.
+ * Runs the command that the arguments name, with the given streams and environment. Returns the command's exit code.
  */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));
@@ -151,7 +150,7 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // EPIPE: the reader has closed standard output; an EPIPE of another connection is a failure
+    // EPIPE: the reader has closed standard output; on any other connection, EPIPE is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command's own SIGINT handler ends the command
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));

@@ -1,7 +1,6 @@
 /**
- * The table of commands, in the order of the help, with the group and description of each command. Loads a file of
- * commands only if the arguments name one of its commands, because loading all files takes longer than most commands
- * run.
+ * The table of commands, in the order of the help, with each command's group and description. Loads a file of commands
+ * only if the arguments name one of its commands, because loading all files would take longer than most commands.
  */
 import type { Command } from 'commander';
 
@@ -18,7 +17,7 @@ export interface CommandFile {
   commands: Record<string, Description>;
 }
 
-/** The commands of a program, in the order of its help, and the line about the environment at the end of the help. */
+/** A program's commands, in the order of its help, and the last line of the help, which describes the environment. */
 export interface Commands {
   commands: readonly CommandFile[];
   where: string;

@@ -1,13 +1,10 @@
 #!/usr/bin/env node
 /**
- * The entry point of the program. Reports a version of Node.js that is too old, before loading code that this version
- * cannot parse. Therefore this file has no static import, and no syntax that is newer than `import()`.
+ * The program's entry point. If Node.js is too old, reports its version before loading code that it cannot parse.
+ * Therefore this file does not use static imports, or syntax that is newer than `import()`.
  */
 
-/**
- * The minimum version of Node.js, as in `engines` in package.json. A test compares the minimum version with
- * package.json.
- */
+/** The minimum version of Node.js, as in `engines` in package.json. A test compares this version with package.json. */
 const OLDEST = '20.19';
 
 const running = process.versions.node;

@@ -1,6 +1,4 @@
-/**
- * Sends the metrics of an engine process to the parent process every second, because the parent process lives longer.
- */
+/** Sends an engine process's metrics to the parent process every second, because the parent process lives longer. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';
@@ -68,7 +66,7 @@ export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 
-/** Latest gauges of an engine process. */
+/** An engine process's latest gauges. */
 
 export interface EngineFigures {
   part: string;

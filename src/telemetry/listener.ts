@@ -1,6 +1,6 @@
 /**
- * Serves the metrics of an engine or a gateway on a separate port (TAPEGATE_METRICS_LISTEN). Requires no
- * authentication, because metrics contain names of drives, libraries and disks, but no user, path or address.
+ * Serves the metrics of an engine or a gateway on a separate port (TAPEGATE_METRICS_LISTEN). Does not require
+ * authentication, because metrics name drives, libraries and disks, but not users, paths or addresses.
  */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';

@@ -1,7 +1,4 @@
-/**
- * All metrics of a process for Prometheus: its counters, connections and events, metrics of Node.js, and metrics of the
- * site.
- */
+/** All Prometheus metrics of a process: its counters, connections and events, Node.js metrics, and site metrics. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -20,7 +17,7 @@ interface GatewayFigures {
   answers(): number;
 }
 
-/** Opens the metrics of a process. @param gateway metrics of the gateway, if the process runs a gateway */
+/** Opens a process's metrics. @param gateway the gateway's metrics, if the process runs a gateway */
 export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();
@@ -42,7 +39,7 @@ interface MetricDescription {
   labels: readonly string[];
 }
 
-/** Returns a description of each metric, without values, for the documentation. */
+/** Returns each metric's description for the documentation, without values. */
 export function describeMetrics(): MetricDescription[] {
   const own = new Registry();
   const noContext = { db: {}, events: {} } as unknown as Context;
@@ -112,7 +109,7 @@ export function processMetrics(): Registry {
 function create(): Registry {
   const made = new Registry();
   collectDefaultMetrics({ register: made });
-  // remove these gauges of Node.js, because only counters may have names that end in `_total`
+  // remove Node.js gauges whose names end in `_total`, because only counters may have such names
   for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
   const registers = [made];
   const counters = Object.entries(counted).map(

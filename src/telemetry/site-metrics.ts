@@ -1,7 +1,7 @@
 /**
  * Metrics of the whole site. Each process reports the same values, so queries must use the maximum over processes. The
- * names of site metrics begin with `tapegate_site_`. The database is read once for all scrapes. Between two reads, at
- * least ten seconds pass, and at least 20 times the duration of the earlier read.
+ * names of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after each
+ * read is at least ten seconds, and at least 20 times as long as the read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';
@@ -11,8 +11,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum wait of a scrape for new figures. After the maximum wait, a scrape reports older figures, up to the age
- * `STALE_MS`.
+ * Maximum time that a scrape waits for new figures. If none arrive in time, the scrape reports figures that are at most
+ * `STALE_MS` old.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
@@ -66,7 +66,7 @@ class SiteReader {
     this.ctx = ctx;
   }
 
-  /** @returns undefined if there are no figures, or only figures older than `STALE_MS` */
+  /** @returns undefined if all figures are older than `STALE_MS`, or if there are none */
   async get(): Promise<SiteReading | undefined> {
     if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;
@@ -96,7 +96,7 @@ class SiteReader {
   }
 }
 
-/** Adds the gauges of the site. @returns a function that updates the gauges before the registry is read */
+/** Adds the site's gauges. @returns a function that updates the gauges before the registry is read */
 export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<void> {
   const made = new Map(
     Object.entries(gauges).map(([name, [help, ...labelNames]]) => [
@@ -115,7 +115,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      // remove the value after the reset: otherwise the gauge would report 0, as if 0 had been measured
+      // remove the value that the reset has set to 0, because the gauge would report it as a measured value
       if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);

@@ -1,9 +1,9 @@
 /**
  * Starts the engine of `start` and `work`: one process for each drive of each library, and one process for jobs
- * (src/main/engine-process.ts). This process restarts the engine processes, and uses neither disks nor tapes itself. A
- * hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a hang costs
- * only one drive, or the jobs, until the restart. The engine processes exit when this process ends, because their IPC
- * channel closes.
+ * (src/main/engine-process.ts). The parent process restarts the engine processes, and uses neither disks nor tapes
+ * itself. A hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a
+ * hang costs only one drive, or the jobs, until the restart. The engine processes exit when the parent process ends,
+ * because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -28,7 +28,7 @@ export type EngineOrder =
   | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
-/** Messages from an engine process: ready, alive (every second), and the reason before the process ends. */
+/** Messages from an engine process: ready, alive (every second), and, before the process ends, the reason. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
   /** Metrics of the process since its last message, if requested. */
@@ -59,15 +59,16 @@ const STOP_MS = 12_000;
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/**
- * Maximum time from the start of a process to its first message, which may take long on a busy host with a cold disk.
- */
+/** Maximum time from a process's start to its first message. Loading takes long on a busy host with a cold disk. */
 const LOAD_MS = 300_000;
-/** Maximum number of processes that load at the same time. More processes would compete for processor time. */
+/**
+ * Maximum number of processes that load at the same time. If more processes loaded, they would compete for processor
+ * time.
+ */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
- * Pause before the restart of a process, in milliseconds. The pause doubles each time that a process ends within
+ * Pause before the restart of a process, in milliseconds. The pause doubles each time that the process ends within
  * `SOON_MS` after its start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
@@ -77,8 +78,8 @@ const SOON_MS = 60_000;
 const THREADS = '8';
 
 /**
- * Path of the engine process's program, which is in the parent directory of this file. Tests that run from the sources
- * start the bundled program.
+ * Path of the engine process's program, in the parent directory of this file's directory. Tests that run the source
+ * files start the bundled program.
  */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
@@ -97,7 +98,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // register the disks first: without disks, a drive would postpone the first files
+  // register the disks before the drives begin: without disks, a drive would postpone its first files
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -131,8 +132,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * Options of V8. Network buffers are outside the V8 heap. With many buffers, V8 marks the whole heap, which took half
- * of the processor time of a restore. A small young generation is collected earlier, which frees the buffers.
+ * V8 options. Network buffers are outside the V8 heap. With many buffers, V8 marks the whole heap, which took half of a
+ * restore's processor time. A small young generation is collected earlier, which frees the buffers.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
@@ -146,7 +147,7 @@ class Loading {
     else this.run(load);
   }
 
-  /** Removes a process from the queue of processes that wait to load. */
+  /** Removes a process from the queue for loading. */
   forget(load: () => void): void {
     const index = this.waiting.indexOf(load);
     if (index >= 0) this.waiting.splice(index, 1);
@@ -189,7 +190,10 @@ class SupervisedProcess {
     this.part = part;
   }
 
-  /** Loads the program as soon as few other processes load. The process then waits for the message `begin`. */
+  /**
+   * Loads the program as soon as few enough other processes are loading. The process then waits for the message
+   * `begin`.
+   */
   fork(): void {
     loading.begin(this.load);
   }
@@ -237,11 +241,11 @@ class SupervisedProcess {
   }
 
   private send(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // ignore the error, because the exit of the process is reported separately
+    this.child?.send(order, () => {}); // ignore the error, because the process's exit is reported separately
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages of `node --watch`, which have no kind and list the loaded files
+    if (!kind) return; // ignore messages from `node --watch`, which have no kind and list the loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);
@@ -254,7 +258,9 @@ class SupervisedProcess {
     this.aliveAt ??= this.heardAt;
   }
 
-  /** Ends a child that is silent for too long. Time in which this process itself stalled does not count as silence. */
+  /**
+   * Ends a child that is silent for too long. Does not count the time during which the parent process itself stalled.
+   */
   private check(child: ChildProcess): void {
     const now = performance.now();
     if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;

@@ -35,8 +35,8 @@ export function register(program: Command): void {
 }
 
 /**
- * Names of all settings. A test compares the names with docs/reference/settings.md. The help contains no descriptions,
- * because the schema of the settings loads slowly.
+ * Names of all settings. A test compares the names with docs/reference/settings.md. The help does not describe the
+ * settings, because their schema loads slowly.
  */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
@@ -88,7 +88,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   }
 }
 
-/** Calls all closers, even if a closer fails. */
+/** Calls all closers, even if one fails. */
 async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
@@ -118,8 +118,8 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
 }
 
 /**
- * Starts the gateway, the engine, or both in this process. Each part loads only its own code: a gateway loads no
- * engine, and an engine loads no GraphQL.
+ * Starts the gateway, the engine, or both in this process. Each part loads only its own code: a gateway does not load
+ * the engine, and an engine does not load GraphQL.
  */
 async function startParts(
   config: Config,
@@ -172,7 +172,7 @@ async function notify({ log }: Context): Promise<void> {
 
 /**
  * Serves metrics on a separate port.
- * @param given metrics of the gateway, if this process runs a gateway
+ * @param given the gateway's metrics, if this process runs a gateway
  * @returns a function that closes the listener
  */
 async function serveMetrics(
@@ -234,7 +234,9 @@ const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/** Prints the addresses of a ready process. For a demo that has no request yet, also prints a command to try. */
+/**
+ * Prints the addresses of a ready process. If the demo does not contain a request yet, also prints a command to try.
+ */
 function announce(
   config: Config,
   url: string,
@@ -262,6 +264,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  // print all lines in one write, so that a program that waits for one line receives all lines
+  // print all lines in one write, so that a program that waits for one of them receives them all
   printText(`${lines.map(printable).join('\n')}\n`);
 }

@@ -1,10 +1,10 @@
-/** Generates the list of commands in docs/reference/commands.md from the help of the commands. */
+/** Generates the list of commands in docs/reference/commands.md from the commands' help. */
 import type { Command, Option } from 'commander';
 import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options that several commands share. The page of commands describes each shared option once. */
+/** Options that several commands share. docs/reference/commands.md describes each shared option only once. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /**
@@ -21,7 +21,7 @@ export async function formatCommands(): Promise<string> {
   return [...groups].map(([heading, commands]) => `## ${heading}\n\n${commands.join('\n\n')}`).join('\n\n');
 }
 
-/** Returns the text of a command without subcommands, or the texts of all subcommands. */
+/** Returns a command's text, or, if the command has subcommands, the texts of all subcommands. */
 function formatFamily(command: Command, above: readonly string[]): string[] {
   const words = [...above, command.name()];
   if (command.commands.length > 0) return command.commands.flatMap((each) => formatFamily(each, words));

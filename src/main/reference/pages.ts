@@ -23,7 +23,7 @@ const parts: Record<string, () => string | Promise<string>> = {
 export interface Page {
   file: string;
   text: string;
-  /** Text of the page with newly generated parts. */
+  /** The page's text, with newly generated parts. */
   current: string;
 }
 

@@ -1,6 +1,6 @@
 /**
  * `npm run docs`: writes the generated parts of docs/reference. The generated parts are committed, and a test checks
- * that the parts are current.
+ * that they are up to date.
  */
 import { writeFileSync } from 'node:fs';
 import { readPages } from './pages.js';
