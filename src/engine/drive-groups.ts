@@ -1,4 +1,4 @@
-/** The drives of a process, grouped by library. An unavailable library delays no other library. */
+/** The drives of a process, grouped by library. An unavailable library does not delay other libraries. */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Context } from '../domain/context.js';
@@ -27,7 +27,8 @@ export class DriveGroups {
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
   /**
-   * All groups with running drives, including drives of changed or removed libraries that finish their current work.
+   * All groups with running drives, including groups of changed or removed libraries whose drives are finishing their
+   * current work.
    */
   private readonly groups = new Set<DriveGroup>();
 
@@ -57,7 +58,7 @@ export class DriveGroups {
     });
   }
 
-  /** @param count number of drives to start @param stop signal after which the drives start no new work */
+  /** @param count number of drives to start @param stop signal after which the drives do not start new work */
   async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {

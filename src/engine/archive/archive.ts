@@ -1,8 +1,8 @@
 /**
- * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file is UNVERIFIED once it
- * is on a volume, and ONTAPE once its tape copy was read back with the same checksum. The archive command may be killed
- * at any point and run again. A repeated command skips files that are on tape, and writes a partly written file to a
- * new position.
+ * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
+ * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. The archive
+ * command may be killed at any point and run again. When run again, it skips files that are on tape, and writes a
+ * partly written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -33,8 +33,8 @@ export interface ArchiveProgress {
 /**
  * Archives a directory tree. A file that cannot be archived is listed in the result and does not stop the archive.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
- * @param how.onProgress called with the total files and bytes after each file is written to tape or compared with its
- *   catalogue entry
+ * @param how.onProgress called after each file is written to tape or compared with its catalogue entry, with the total
+ *   files and bytes so far
  * @param how.onSkip called for entries that are neither directories nor regular files
  */
 export async function archiveTree(
@@ -52,7 +52,7 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Returns the details of an archive for the audit log, which contains only the number of failed files. */
+/** Returns an archive result's details for the audit log, with only the number of failed files. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -98,13 +98,13 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * A batch of source files ends when it contains `BATCH_FILES` files or `BATCH_BYTES` bytes. `BATCH_FILES` limits the
+ * A batch is full when it contains `BATCH_FILES` source files or `BATCH_BYTES` bytes. `BATCH_FILES` limits the
  * catalogue work if files are small. `BATCH_BYTES` limits the tape writes if files are large.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups source files into batches, of which the last may be empty. @throws `signal.reason` after an abort */
+/** Groups source files into batches. The last batch may be empty. @throws `signal.reason` after an abort */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

@@ -1,6 +1,5 @@
 /**
- * Archives files in batches. Each step of the archive is completed for all files of a batch before the next step
- * begins.
+ * Archives files in batches. Completes each step for all files in a batch before it begins the next step.
  */
 
 import { messageOf, quote } from '../../core/errors.js';
@@ -60,7 +59,7 @@ export class ArchiveBatch {
    * Archives the batch: compares sources with the catalogue, writes files to tape, registers them, reads the tape
    * copies back, and registers the copies as verified. With `move`, removes the sources at the end. A file that fails
    * in one step is skipped in later steps, and does not delay other files.
-   * @throws `signal.reason` after an abort; FencedError; errors of the database. The error of a single file is not
+   * @throws `signal.reason` after an abort; FencedError; database errors. If only one file fails, its error is not
    *   thrown, but added to the result
    */
   async run(): Promise<void> {
@@ -87,7 +86,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Registers in the catalogue the files that pass `check`, which adds all other files to the result as failed.
+   * Registers the files that pass `check` in the catalogue. `check` adds all other files to the result as failed.
    * @returns the registered files
    */
   private async register(
@@ -113,7 +112,7 @@ export class ArchiveBatch {
   /**
    * Returns the files whose catalogue entries were not renamed, withdrawn or moved on tape since the last step.
    * Excludes a renamed file, which would otherwise be registered twice. Excludes a withdrawn file, whose source must
-   * not be removed, because the source may soon be the only copy.
+   * not be removed, because it may soon be the only copy.
    * @param lostIdOf returns the catalogue id of a file whose catalogue entry had no tape position
    */
   private async keepRegistered(
@@ -145,8 +144,7 @@ export class ArchiveBatch {
 
   /**
    * Sorts sources into three groups. `fresh` contains files that are not on tape. `lost` contains files that are on
-   * tape, but whose tape position the catalogue does not contain. `safe` contains files that are on tape with the same
-   * bytes.
+   * tape, but have no tape position in the catalogue. `safe` contains files that are on tape with the same bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -214,8 +212,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free in the catalogue. A catalogue entry that an import created during
-   * the archive must not get the new file's tape position.
+   * Returns the new files whose paths are still free in the catalogue. If an import created a catalogue entry while the
+   * archive command ran, the entry must not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
@@ -244,7 +242,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after the other. Adds the error of a file to the result and continues, unless `signal` is
+   * Processes files one after another. If a file fails, adds its error to the result and continues, unless `signal` is
    * aborted. Stops if another Tapegate takes over the restore disks, because a batch may take hours.
    */
   private async doEach<S extends Source>(
@@ -263,7 +261,7 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check, and their catalogue entries (`known`), which new files do not have. */
+/** Files that passed a check, and the catalogue entries (`known`) of those that are not new. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
@@ -295,7 +293,7 @@ interface WrittenFile extends Source, TapePosition {
 
 /**
  * Writes a source to tape.
- * @throws Error if the source changed while it was read; the tape position is never used again
+ * @throws Error if the source changed while it was being read; the tape position is then not reused
  */
 async function writeSource(
   library: WritableLibrary,
@@ -321,7 +319,7 @@ async function writeSource(
 }
 
 /**
- * Reads tape copies back, with one mount per volume, in order of position.
+ * Reads tape copies back, in position order, with one mount per volume.
  * @param fail called for each copy that is unreadable or has a different checksum
  * @returns the files whose tape copies are correct
  * @throws `signal.reason` after an abort
@@ -370,8 +368,8 @@ async function readVolumeBack(
 export const OTHER_BYTES = 'is already on tape with different bytes';
 
 /**
- * Compares a source with its catalogue entry. @returns the source's checksum @throws Error if the catalogue has another
- * checksum or size for this path, or no checksum
+ * Compares a source with its catalogue entry. @returns the source's checksum @throws Error if the catalogue has a
+ * different checksum or size for this path, or no checksum
  */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const otherBytes = `${source.path} ${OTHER_BYTES}`;

@@ -35,16 +35,15 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 interface Visit {
   relative: string;
   /**
-   * Access that the parent directories grant, if these directories are not restored and therefore cannot protect
-   * restored files.
+   * Access granted by parent directories that are not restored, and therefore cannot protect restored files.
    */
   parentAccess: Access | undefined;
 }
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. Directories above `dir`, and `dir`
- * itself without a prefix, are not restored. The access rights of directories that are not restored are applied to the
- * entries in these directories.
+ * itself without a prefix, are not restored. If a directory is not restored, its access rights are applied to its
+ * entries.
  * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
  * @throws the system's error if `dir` itself cannot be read
  */
@@ -125,8 +124,7 @@ async function findSource(
 }
 
 /**
- * Reads a directory in order of names. Reports names that are not UTF-8 as failed, because the restored name would
- * differ.
+ * Reads a directory in name order. Reports names that are not UTF-8 as failed, because the restored name would differ.
  */
 async function listEntries(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];
@@ -146,7 +144,7 @@ function describeKind(entry: Dirent<Buffer>): string {
 
 /**
  * Rejects a directory that contains, or is within, a directory in which Tapegate stores files, because archiving with
- * `move` would remove these files.
+ * `move` would remove those files.
  * @throws Error
  */
 export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
@@ -210,10 +208,10 @@ export async function removeSource(source: Source): Promise<void> {
 }
 
 /**
- * Opens a directory of the archived tree, checks that the directory is still at its path, and calls `use`. Without the
- * check, a user could replace the directory by a link to a directory that only root may read or write.
+ * Opens a directory in the archived tree, checks that it is still at its path, and calls `use`. Without the check, a
+ * user could replace the directory with a link to one that only root may read or write.
  * @param directory path without symbolic links
- * @param use called with a path of the open directory, which (on Linux) no later rename or link can redirect
+ * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
  *   missing
  */

@@ -1,7 +1,7 @@
 /**
- * Finds files that Tapegate did not record but whose bytes equal the bytes of the expected copy. Adopts such a file
- * only if the operator requests it, because the file may belong to a user. The operator may know that Tapegate wrote
- * the files before the database was restored from a backup.
+ * Finds files that Tapegate did not record, but that have the same bytes as the expected copy. Adopts such a file only
+ * if the operator requests it, because the file may belong to a user. The operator may know that Tapegate wrote the
+ * files before the database was restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -43,7 +43,7 @@ export type AdoptableFile = CopyLocation & {
 
 /**
  * Adopts the file on disk as Tapegate's copy.
- * @returns false if the bytes differ or cannot be compared, so that the file is not adopted
+ * @returns false if the file is not adopted, because its bytes differ or cannot be compared
  */
 export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
   const found = await readFileIdentity(file);

@@ -37,7 +37,9 @@ interface CopyFinding {
   copy: RecordedCopy;
   expected: string;
   found: string;
-  /** The copy's new inode; set only if the inode differs from the record, while checksum, size and mtime match. */
+  /**
+   * The copy's new inode; set only if the inode differs from the recorded inode, but checksum, size and mtime match.
+   */
   renumbered?: Renumbered;
 }
 
@@ -115,8 +117,8 @@ const SECOND = 1_000_000_000n;
 const EARLIEST = -(2n ** 31n) * SECOND;
 
 /**
- * Formats an mtime of the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901 to
- * 2486.
+ * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901
+ * to 2486.
  */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
@@ -133,8 +135,8 @@ function timeOf(ns: bigint): string {
 }
 
 /**
- * Reports the findings about copies whose records are unchanged. A changed record means that the copy was removed or
- * replaced during the check.
+ * Reports findings about copies, except where the copy's record changed because the copy was removed or replaced during
+ * the check.
  */
 async function* reportCopies(
   ctx: Context,
@@ -155,9 +157,9 @@ async function* reportCopies(
 }
 
 /**
- * Recalls the files of missing copies again. Records the new inodes of copies whose bytes are unchanged. Marks the
- * files of changed copies UNVERIFIED if no request contains the files.
- * @returns the ids of repaired files, which include no file that changed since the check
+ * Recalls a file again if its copy is missing. Records the new inodes of copies whose bytes are unchanged. Marks a file
+ * UNVERIFIED if its copy has changed and no request contains the file.
+ * @returns the ids of repaired files; a file that changed since the check is not repaired
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
   const gone = findings.filter(({ kind }) => kind === 'copy-missing').map(({ copy }) => copy);
@@ -179,8 +181,7 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
 }
 
 /**
- * Returns the copies that are still missing. Excludes copies that exist again, and copies on disks that are
- * unavailable.
+ * Returns the copies that are still missing. Excludes copies that exist again, and copies on unavailable disks.
  */
 async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
@@ -210,7 +211,7 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
 
 const CHANGED = 'an UNVERIFIED file, whose copy was changed outside Tapegate';
 
-/** Reports restored files that no request contains, and releases these files if `exam.repair` is set. */
+/** Reports restored files that no request contains, and releases them if `exam.repair` is set. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   const repair = async (_ctx: Context, keys: readonly bigint[]) => {
     const copies = await readCopiesOf(ctx, keys);
@@ -261,7 +262,7 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Returns the findings, without links whose state in the database changed since the check. */
+/** Returns the findings, except for links that changed in the database since the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,

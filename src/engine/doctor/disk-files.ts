@@ -29,7 +29,7 @@ import type { Examination } from './examination.js';
 
 /**
  * Reports files that are not recorded copies: partial files, files whose path is in the catalogue, and files whose path
- * is unknown. After the files, reports directories that are unreadable, or writable by untrusted users.
+ * is unknown. Finally reports directories that are unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
@@ -128,7 +128,7 @@ function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
 }
 
 /**
- * Reports an unrecorded file at a copy's path. Removes the file only if a recall wrote it, because another file may
+ * Reports an unrecorded file at a copy's path. Removes the file only if a recall wrote it, because any other file may
  * belong to a user.
  */
 async function* examineOrphan(
@@ -151,7 +151,7 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
-/** Returns whether a recall wrote the given file, and the file still has the recall's bytes. */
+/** Returns whether a recall wrote the file, and the file still has the bytes that the recall wrote. */
 async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {
   for (const copy of stale.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(copy);
@@ -201,7 +201,7 @@ const BATCH = 500;
 const FOREIGN = 'lost+found';
 
 /**
- * Walks all entries of a restore disk, in batches.
+ * Walks all entries on a restore disk, in batches.
  * @param of.others mount points of all restore disks; a mount point below this disk is skipped
  * @param of.group numeric id of the group that TAPEGATE_RESTORE_GROUP names
  * @param onDirectory called for each directory, except directories removed during the walk

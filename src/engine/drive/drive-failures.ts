@@ -1,7 +1,7 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
  * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files. The failure counts of volumes are kept in memory, for all drives of an engine.
+ * unreadable files. All drives of an engine share the volumes' failure counts, which are kept in memory.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -34,8 +34,7 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which no recall could start. The pause doubles with each visit on which
- * no recall can start.
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles each time.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -99,8 +98,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Records a visit to a volume. If no recall could start, for whatever reason, the volume is not visited during a
-   * pause.
+   * Records a visit to a volume. If no recall could start, for whatever reason, drives do not visit the volume until a
+   * pause ends.
    */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
@@ -136,7 +135,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // restart the count of failures, unless the code below sets it
+    this.mounts.delete(volume); // reset the failure count, unless the code below sets it
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -150,8 +149,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Starts a pause. Called if the library is unavailable to this host. @returns the seconds until this process tries
-   * the library again
+   * Starts a pause. Called when this host cannot use the library. @returns the seconds until this process tries the
+   * library again
    */
   pauseLibrary(thrown: LibraryError): number {
     const seconds = this.nextLibraryPause(thrown);
@@ -250,7 +249,9 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Returns the result of `readOpening`, after resuming a suspended drive or library whose next trial is due. */
+/**
+ * Resumes the drive or library if it is suspended and its next trial is due, and returns the result of `readOpening`.
+ */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -293,7 +294,7 @@ export async function visitVolume(
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // not the volume's fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
-    throw error; // the drive is released, and the engine that claims the drive next recovers unfinished recalls
+    throw error; // the drive is released, and the engine that claims it next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
   if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount succeeded too
@@ -301,7 +302,7 @@ export async function visitVolume(
   return hasRead;
 }
 
-/** Counts an unexpected error of a volume. Never rejects, so that the caller can throw the original error. */
+/** Counts an unexpected error on a volume. Never rejects, so that the caller can throw the original error. */
 async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
   const random = Math.random();
   try {

@@ -20,11 +20,11 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './visit.js';
 
-/** Pause between the release of a drive and the next claim, also after an error. */
+/** Pause before the next claim, after a drive is released or an error occurs. */
 const RESTART_MS = 1000;
 
 /**
- * Reads with a claimed and recovered drive until another engine should have the drive.
+ * Reads with a claimed and recovered drive until another engine should have it.
  * @returns whether only other hosts can do the remaining work
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
@@ -34,8 +34,8 @@ export function mountVolumes(library: DriveLibrary): DriveWork {
 }
 
 /**
- * Claims a drive, reads with it and releases it, repeatedly, until `stop` aborts. Logs errors of the database and the
- * library, and continues.
+ * Claims a drive, reads with it and releases it, repeatedly, until `stop` aborts. Logs database and library errors, and
+ * continues.
  */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
@@ -45,7 +45,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
       if (isForOtherHosts) restMs = options.unusablePauseMs;
     }, report);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // an abort of `stop` ends the pause
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // aborting `stop` ends the pause
   }
 }
 
@@ -72,7 +72,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // until the next call, skips drives whose recovery failed
+  const done: number[] = []; // skip drives whose recovery failed, until the next call
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -117,7 +117,7 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/** Suspends a hung disk, or the volume and drive of a hung tape call. Called before the drive is released. */
+/** After a hung call, suspends the disk, or the volume and drive. Called before the drive is released. */
 async function suspendHung(ctx: Context, { target, message }: HungError): Promise<void> {
   if (target.kind === 'disk') return await suspendDisk(ctx, target.mountpoint, message);
   await suspendFailing(ctx, { kind: 'VOLUME', name: target.volume }, { problem: message });
@@ -166,8 +166,8 @@ async function workDrive(
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
 /**
- * Applies a time limit to each call of a library.
- * @param limit time limit of calls for which the library sets no limit
+ * Applies a time limit to each call to a library.
+ * @param limit time limit for calls for which the library does not set one
  */
 function followLibrary(
   library: DriveLibrary,

@@ -1,5 +1,5 @@
 /**
- * Holds the lease of a drive and renews it while the process lives. The lease expires after a fixed time, even if the
+ * Holds a drive's lease and renews it while the process lives. The lease expires after a fixed time, even if the
  * database is down.
  *
  * A process may stall without noticing, because its clocks may stall too. Therefore the database confirms the lease
@@ -14,7 +14,7 @@ import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.j
 import type { CallWatch } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** A lease that is renewed until the lease is lost or `endRenewal` is called. */
+/** A lease that is renewed until it is lost or `endRenewal` is called. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
@@ -71,10 +71,10 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** A timer that fires this late shows that the process was stalled and could not renew the lease. */
+/** If a timer fires this late, the process was stalled and could not renew the lease. */
 const STALL_MS = 1000;
 
-/** Time after which a measured read rate has half its weight in the average. */
+/** Time after which a measured read rate counts half as much in the average. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -96,7 +96,7 @@ class ReadRate {
   }
 }
 
-/** Renews the lease of a drive or staging library until the lease is lost or `end` is called. */
+/** Renews the lease of a drive or staging library until it is lost or `end` is called. */
 export class Renewal {
   private readonly name: string;
   private readonly leaseMs: number;
@@ -168,8 +168,8 @@ export class Renewal {
   }
 
   /**
-   * Sets the timer that gives the lease up when it expires. After a stall of the process, the timer first waits for the
-   * overdue renewal.
+   * Sets the timer that gives the lease up when it expires. If the process was stalled, the timer waits for the overdue
+   * renewal before it gives the lease up.
    */
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
@@ -194,13 +194,13 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that may be opened after one confirmation of the lease. Opening a partial file too late does
+ * Number of partial files that may be opened for each confirmation of the lease. Opening a partial file too late does
  * no harm, because the file is empty and replaces nothing.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Time to collect finished copies for one confirmation of the lease, which is short compared to a sync. */
+/** Time for which finished copies are collected to share one lease confirmation. It is short compared with a sync. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -223,12 +223,12 @@ export class Confirmations {
   }
 
   /**
-   * Confirms the lease before a partial file is opened. The caller must await each call before the next call. @throws
-   * NotHeldError
+   * Confirms the lease before a partial file is opened. The caller must await each call before it makes the next.
+   * @throws NotHeldError
    */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // if the query below fails, no opening is confirmed
+      this.openings = 0; // if the query below fails, nothing may be opened
       const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {

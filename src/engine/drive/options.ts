@@ -1,4 +1,4 @@
-/** Options of a drive: its lease, its signals, and the state that all drives of the engine share. */
+/** Options for a drive: its lease, its signals, and the state that all drives of the engine share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -22,7 +22,7 @@ export interface LeaseOptions {
   onHang: () => void;
 }
 
-/** Options of the drives of one library. */
+/** Options for the drives of one library. */
 export interface DriveOptions extends LeaseOptions {
   library: DriveRange;
   share: DriveShare;
@@ -30,11 +30,13 @@ export interface DriveOptions extends LeaseOptions {
   running: RunningRecalls;
   failures: VolumeFailures;
   /**
-   * Maximum sleep of an idle drive. The drive must poll, because no signal is sent when the pause of a failed recall
-   * ends.
+   * Maximum sleep of an idle drive. The drive must poll, because no signal is sent when a failed recall's pause ends.
    */
   idleMs: number;
-  /** Pause before this host again claims a drive that it could not use, so that another host can claim the drive. */
+  /**
+   * After this host could not use a drive, it waits this long before it claims the drive again, so that another host
+   * can.
+   */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
@@ -42,7 +44,7 @@ export interface DriveOptions extends LeaseOptions {
   links: LinkKeeper;
 }
 
-/** The running recalls of this process, in batches. Each recall of a batch can be stopped separately. */
+/** This process's running recalls, in batches. Each recall in a batch can be stopped separately. */
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
@@ -91,6 +93,6 @@ export class RunningRecalls {
 
 interface BatchAbort {
   abort: AbortController;
-  /** Number of recalls of the batch that have not been stopped. */
+  /** Number of recalls in the batch that have not been stopped. */
   remaining: number;
 }

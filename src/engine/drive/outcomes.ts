@@ -16,8 +16,8 @@ import {
 } from './retry.js';
 
 /**
- * Thrown when the copy of a failed recall could not be removed or examined. The property `cause` contains the error
- * that ended the recall.
+ * Thrown when a failed recall's copy could not be removed or examined. The property `cause` contains the error that
+ * ended the recall.
  */
 export class UnseenError extends Error {}
 

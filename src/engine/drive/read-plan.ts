@@ -45,13 +45,13 @@ export class ReadPlan<F extends PlannedFile> {
     return this.files.length === 0;
   }
 
-  /** Whether the plan must be renewed before the next files are taken. */
+  /** Whether the plan must be renewed before more files are taken. */
   get isDue(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
   /**
-   * Chooses the files of the plan again. The new plan is empty if no file is waiting, or if the drive should change to
+   * Chooses the plan's files again. The new plan is empty if no file is waiting, or if the drive should change to
    * another volume.
    */
   async renew(): Promise<void> {
@@ -66,7 +66,7 @@ export class ReadPlan<F extends PlannedFile> {
     return taken.map(({ fileId }) => fileId);
   }
 
-  /** Adapts the size of the next batch to the read time of the last batch. */
+  /** Adapts the next batch's size to the last batch's read time. */
   adaptBatchSize(files: number, seconds: number): void {
     this.batchFiles = batchFilesAfter(files, seconds);
   }
@@ -76,16 +76,16 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A read plan, independent of the type of its files. */
+/** A read plan for files of any type. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan of a mounted volume. The time that the volume may stay on the drive is counted from this call. */
+/** Returns the plan for a mounted volume. The time that the volume may stay on the drive is counted from this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;
-  let head = 0; // position of the drive on the volume, in bytes
+  let head = 0; // the drive's position on the volume, in bytes
   const moveHead = (files: readonly QueuedRecall[]) => {
     const last = files.findLast(({ start }) => start !== null);
     if (last) head = Number(last.start) + Number(last.size);

@@ -6,7 +6,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 
 type Ended = RecallOutcome['kind'] | 'superseded';
 
-/** For each outcome of a recall, whether the outcome has an error class. */
+/** For each possible outcome of a recall, whether it has an error class. */
 const OUTCOMES: Record<Ended, boolean> = {
   restored: false,
   existing: false,

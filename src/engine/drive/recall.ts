@@ -1,6 +1,6 @@
 /**
  * Recalls the files of a batch from a mounted volume. Reads, checksums and writes each file in one pass, then syncs the
- * copy and puts it in place. Reads one file after the other, while earlier files are still being written and synced.
+ * copy and puts it in place. Reads the next file while earlier files are still being written and synced.
  *
  * | state | step | next |
  * |---|---|---|
@@ -16,7 +16,7 @@
  * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces the copy,
  * or a job removes the copy.
  *
- * The copy's path may contain an unrecorded file: a user's file, or a copy whose record was lost in a failover or a
+ * An unrecorded file may be at the copy's path: a user's file, or a copy whose record was lost in a failover or a
  * restored backup. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
  * copy satisfies the recall.
  */
@@ -50,11 +50,11 @@ export interface Batch {
   since: number;
   /** The `traceparent` value of each traced recall, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** One abort signal for each recall, which aborts when the recall, or all work of the drive, must stop. */
+  /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
   /** Aborts when every recall of the batch has been stopped. */
   signal: AbortSignal;
-  /** Ends the batch. Called when no recall of the batch is still running. */
+  /** Ends the batch. Called when no recall in the batch is still running. */
   end(): void;
 }
 
@@ -71,11 +71,11 @@ interface BatchWork {
 }
 
 /**
- * Reads the files of recalls in the given order, and reports one outcome per recall. A recall that its signal stopped
- * gets the outcome `returned`.
+ * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal stops it, its outcome is
+ * `returned`.
  * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
  *   outcomes are reported. If `written` rejects, some recalls have no outcome. `failure` is the error that made the
- *   volume unreadable; recalls of files that were not read are then `returned`
+ *   volume unreadable; if it is set, recalls of unread files are `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -98,7 +98,7 @@ class BatchRun {
   private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   private readonly remains: Remains;
-  /** One promise for each copy, which never rejects, and settles when the copy is in place or has failed. */
+  /** One promise for each copy; it never rejects, and settles when the copy is in place or has failed. */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
@@ -164,7 +164,7 @@ class BatchRun {
 
   /**
    * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if a sync fails,
-   * because a crash of the disk's host may lose the copy. Also marks an outcome `isUnseen` if an empty directory
+   * because the copy may be lost if the disk's host crashes. Also marks an outcome `isUnseen` if an empty directory
    * created for the recall cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
@@ -241,7 +241,7 @@ class BatchRun {
   }
 }
 
-/** A recall that has ended, but whose copy's directory is not synced yet. */
+/** A recall that has ended before its copy's directory is synced. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -257,7 +257,7 @@ interface CopyWork {
 
 type Identity = { ino: bigint; mtimeNs: bigint };
 
-/** The copy of one recall, in the states from OPENED to PLACED. A failed step removes the partial file. */
+/** One recall's copy, in the states from OPENED to PLACED. A failed step removes the partial file. */
 class RecalledCopy {
   private readonly work: CopyWork;
   private readonly recall: RunningRecall;
@@ -277,11 +277,11 @@ class RecalledCopy {
   }
 
   /**
-   * Changes a recall's state from STARTED to OPENED: opens the directory of the copy.
+   * Changes a recall's state from STARTED to OPENED: opens the copy's directory.
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // create no directory or partial file after a stall, because another engine may have cleaned up already
+    // after a stall, do not create a directory or partial file, because another engine may have cleaned up already
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -354,10 +354,10 @@ class RecalledCopy {
   }
 
   /**
-   * Puts the copy in place, or finds an unrecorded file with the copy's bytes at the copy's path.
+   * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
    * @returns `unsure` if the copy is in place but the partial file may still exist; the stats of an unrecorded file
    *   with equal bytes
-   * @throws TapeError POLICY if the path contains any other file
+   * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
     const { recall, directory } = this;
@@ -409,7 +409,7 @@ class RecalledCopy {
     }
   }
 
-  /** Removes the copy of an earlier recall whose outcome was not recorded. @returns whether a copy was removed */
+  /** Removes the copy that an earlier recall left without a recorded outcome. @returns whether a copy was removed */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
       if (stale.ino === null || stale.path !== this.recall.path) continue; // the file has been renamed
@@ -423,9 +423,9 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the stats of the existing file if the file has the copy's bytes and the copy's users may read it. Reads the
-   * whole existing file.
-   * @throws the error of the disk, also if the existing file is removed during the read
+   * Returns the existing file's stats if it has the copy's bytes and the copy's users may read it. Reads the whole
+   * existing file.
+   * @throws the disk's error, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
     const { directory, partial } = this;

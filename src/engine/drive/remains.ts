@@ -12,12 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/**
- * Time to wait for the removal of files after the lease has ended. The wait is limited because the database may hang.
- */
+/** How long to wait for files to be removed after the lease has ended. Limited, because the database may hang. */
 const LEASE_MARGIN_MS = 1000;
 
-/** After the lease is lost, failed removals of files are repeated for this time, at this interval. */
+/** Total time and interval for retrying failed removals after the lease is lost. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -34,9 +32,8 @@ export class Remains {
 
   /**
    * Returns a function that removes the empty directories created for a recall that put no copy in place. The function
-   * also removes the partial file if the partial file may exist (`isUnseen`). The function never rejects, and returns
-   * false if a later job must remove the files. The function examines each directory only once for recalls that end
-   * together.
+   * also removes the partial file if it may exist (`isUnseen`). The function never rejects, and returns false if a
+   * later job must remove the files. For recalls that end together, the function examines each directory only once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -56,8 +53,8 @@ export class Remains {
   }
 
   /**
-   * Removes the partial file and the empty directories of a recall. While the lease is held, a failed removal is left
-   * to a periodic job. After the lease is lost, the periodic job may already have run, so this engine retries for a
+   * Removes the partial file and the empty directories of a recall. While the lease is held, a periodic job retries a
+   * failed removal. After the lease is lost, the periodic job may already have run, so this engine retries for a
    * minute. A late retry is safe, because no other engine uses the partial file, and any process may remove an empty
    * directory.
    */

@@ -23,7 +23,7 @@ const RULES: Record<ErrorClass, Rule> = {
 };
 
 /**
- * Returns the seconds until the next try of a failed recall. Each pause is four times the previous pause.
+ * Returns the seconds until a failed recall is tried again. Each pause is four times the previous pause.
  * @param attempts number of tries before this failure
  * @param random value from 0 to 1 that spreads the retries of recalls that failed together
  * @returns undefined if the recall is not tried again
@@ -44,7 +44,10 @@ export function breakdownPauseSeconds(before: number, random: number): number {
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/** Pause of a recall that failed because too many files were open. Such a failure does not count as a try. */
+/**
+ * Pause before a recall is tried again if it failed because too many files were open. The failure does not count as a
+ * try.
+ */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
 /** Returns the number of tries, including the first try, after which an error of this class is permanent. */
@@ -52,12 +55,12 @@ export function maxTries(errorClass: ErrorClass): number {
   return RULES[errorClass].maxAttempts;
 }
 
-/** Returns the error text of a failed recall: the last error, and the number of tries if there was more than one. */
+/** Returns a failed recall's error text: the last error, and the number of tries if there was more than one. */
 export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-/** Returns the class of an error that ended a recall. Errors of the restore disk are classified by their code. */
+/** Returns the class of an error that ended a recall. Restore disk errors are classified by their code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };

@@ -1,8 +1,8 @@
 /**
  * Shares the drives of a library among engine processes (src/planner/drive-shares.ts). A process without a drive
  * requests a drive through the database. A process with more drives than its share releases a drive between two
- * volumes. For a few seconds, only processes that requested a drive may claim the released drive. After these seconds,
- * the process that released the drive may claim the drive again, so that no drive stays unused.
+ * volumes. For a few seconds, only processes that requested a drive may claim the released drive. Afterwards, the
+ * process that released the drive may claim it again, so that the drive does not stay unused.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -24,18 +24,18 @@ const REQUEST_INTERVAL_MS = 3000;
 
 /**
  * Time for which other engines have priority for a free drive. If no other engine claims the drive within this time,
- * this engine releases no drive for `KEEP_MS`.
+ * this engine does not release a drive for `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
-/** Minimum time between two releases of a drive, so that other engines have time to claim the drive released first. */
+/** Minimum time between two releases of a drive, so that other engines have time to claim the first drive. */
 const RELEASE_INTERVAL_MS = 1000;
 
-/** A process that could not use a drive requests no drive for this time, and gives all other processes priority. */
+/** For this time, a process that could not use a drive does not request one, and gives all other processes priority. */
 const YIELD_MS = 120_000;
 
-/** The drive share of a process in one library. Drives are shared separately in each library. */
+/** A process's drive share in one library. Drives are shared separately in each library. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
@@ -84,7 +84,7 @@ export class DriveShare {
     return true;
   }
 
-  /** Gives other processes priority for all drives. Called if this process could not use a drive. Does not block. */
+  /** Gives other processes priority for all drives. Called when this process could not use a drive. Does not block. */
   yieldDrives(): void {
     this.yieldsUntil = performance.now() + YIELD_MS;
     this.writeSoon();
@@ -122,7 +122,7 @@ export class DriveShare {
     this.writeRequest().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  /** Writes requests for drives one after the other, so that the latest state is written last. */
+  /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
     this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
     const written = this.writing.then(() =>

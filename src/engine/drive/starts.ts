@@ -53,8 +53,8 @@ class OutcomeWriter {
 
   /**
    * Queues the outcomes of recalls to be written.
-   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. The outcome of a
-   *   file that an import changed is passed as `returned`, because it does not describe the volume's current contents
+   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import
+   *   changed a file, its outcome is passed as `returned`, because it does not describe the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -111,8 +111,8 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until no recall can start, or the drive must stop. After each batch is read, waits until the copies
-   * of the previous batch are written.
+   * Reads batches until no recall can start, or the drive must stop. After each batch is read, waits until the previous
+   * batch's copies are written.
    * @param isOver returns whether the drive must stop reading
    * @param readBatch must call `read`, or end the batch if `read` cannot be called
    * @returns whether any recall could start
@@ -121,7 +121,7 @@ export class BatchReader {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // charge users for the start of their batch, but not for planning
+      const startedAt = performance.now(); // charge users for starting their batch, but not for planning
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
@@ -155,8 +155,8 @@ export class BatchReader {
   }
 
   /**
-   * Reports the same outcome for all recalls of a batch that failed. Marks the outcomes `isUnseen`, because copies of
-   * the batch may be in place.
+   * Reports the same outcome for all recalls in a failed batch. Marks the outcomes `isUnseen`, because some copies may
+   * be in place.
    */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
     const isNoTry = signal.aborted || error instanceof DiskError; // the error does not show which copies are affected
@@ -165,8 +165,7 @@ export class BatchReader {
   }
 
   /**
-   * Requeues the recalls of a batch that was started but not read, because no other drive reads recalls that are
-   * RUNNING.
+   * Requeues the recalls in a batch that was started but not read, because no other drive reads RUNNING recalls.
    */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
@@ -175,7 +174,8 @@ export class BatchReader {
   }
 
   /**
-   * Returns whether there is another batch to read. Renews a plan that is due, unless another batch is already started.
+   * Returns whether there is another batch to read. Renews the plan if it is due, unless another batch is already
+   * started.
    */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
@@ -186,8 +186,8 @@ export class BatchReader {
   }
 
   /**
-   * Returns the next batch, and starts the batch that follows it, unless the plan must be renewed before. The caller
-   * must end the batch. The batch is empty if no recall could start.
+   * Returns the next batch, and starts the one after it, unless the plan must be renewed. The caller must end the
+   * returned batch, which is empty if no recall could start.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
@@ -241,7 +241,7 @@ export class BatchReader {
   }
 
   /**
-   * Ends all work of the visit to the volume, even after an error, because another engine may claim the drive next.
+   * Ends all work on the volume, even after an error, because another engine may claim the drive next.
    * @param unmount called when the last copies are in place, or were discarded after an abort
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {

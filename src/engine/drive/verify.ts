@@ -24,8 +24,8 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * Verifies the unconfirmed tape copies of one volume.
- * @param how.failures counts failed mounts, which do not count as failures of tape copies
+ * Verifies the unconfirmed tape copies on one volume.
+ * @param how.failures counts failed mounts, which do not count as tape copy failures
  * @returns true if the caller may verify another volume next; false if a recall needs the drive, or no tape copy is
  *   unconfirmed
  * @throws DriveError, LibraryError

@@ -1,6 +1,5 @@
 /**
- * The visit of a drive to one volume: reads the volume batch by batch, and leaves the volume when other volumes are
- * due.
+ * A drive's visit to one volume: reads it batch by batch, and leaves it when other volumes are due.
  */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
@@ -30,8 +29,9 @@ export interface VolumeWork {
  * Recalls the requested files of a volume until no recall can start, other volumes are due, or the drive must stop.
  * Unmounts the volume after all outcomes are written.
  * @returns whether any recall could start
- * @throws DriveError if the drive is unusable; LibraryError if the library refuses to work; errors of the database, the
- *   plan or the unmount. After an error, the engine that claims the drive next recovers recalls that are still RUNNING
+ * @throws DriveError if the drive is unusable; LibraryError if the library refuses to work; database errors; errors
+ *   from the plan or the unmount. After an error, the engine that claims the drive next recovers recalls that are still
+ *   RUNNING
  */
 export async function workVolume(
   ctx: Context,
@@ -55,7 +55,7 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** The error that shows that the drive or the whole library is unusable, and that ends the visit. */
+  /** The error that ends the visit, because the drive or the whole library is unusable. */
   private broken: DriveError | LibraryError | undefined;
 
   constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -90,11 +90,11 @@ class Visit {
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;
-      // a failed mount is not the fault of a file, and does not count as a try
+      // a failed mount is not the file's fault, and does not count as a try
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
-      // an aborted mount is no failure of the volume
+      // an aborted mount is not the volume's fault
       if (isMountFailure && !batch.signal.aborted) await this.recordFailure(error);
     }
   }
