@@ -1,6 +1,5 @@
 /**
- * Counts the unauthenticated requests of each day, which show an operator whether any client still needs
- * unauthenticated access.
+ * Counts unauthenticated requests by day, so that operators see whether any client still needs unauthenticated access.
  */
 
 import { locking } from '../../db/locks.js';
@@ -10,7 +9,7 @@ import type { Context } from '../context.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Number of days after which counts are deleted, because they contain addresses and names of users. */
+/** Days after which counts are deleted, because they contain addresses and user names. */
 const KEPT_DAYS = 90;
 
 export interface CountedUses {
@@ -20,14 +19,14 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last counted request. All counted requests are stored under the day of this time. */
+  /** Time of the last counted request. The counts are stored under the date of this request. */
   lastAt: string;
 }
 
 /**
- * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores the name of a user only if
- * the user has a quota, because callers could invent names. Locks the quotas of all stored users, so that no user is
- * purged meanwhile.
+ * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
+ * has a quota, because callers could invent names. Locks the quotas of the stored users, so that none of them is purged
+ * meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

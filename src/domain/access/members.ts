@@ -28,12 +28,12 @@ interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** Notifies gateways to drop cached rights. A statement that changes no member does not notify gateways. */
+/** Notifies gateways to drop cached rights. Used in statements that notify gateways only if a member changes. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**
- * Checks a member, and the caller's right to change the quota's members. A caller may always remove itself, because
- * members are added without their consent.
+ * Checks the input, and that the caller may change the quota's members. Members may always remove themselves, because
+ * they are added without their consent.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
@@ -97,7 +97,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Returns the members of quotas by quota id. Users come before groups, each in order of their names. */
+/** Returns the members of quotas by quota id. Users come before groups, and both are ordered by name. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,

@@ -14,7 +14,7 @@ interface PathRuleInput {
   prefix: string;
   action: PathAction;
   kind: RuleKind;
-  /** Name of the user or the group; empty or absent for all users. */
+  /** User or group name; empty or absent for all users. */
   name?: string | null | undefined;
 }
 
@@ -44,8 +44,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to users and groups with a rule for that action and directory. A new rule
- * removes no files from existing requests.
+ * Restricts an action below a directory to users and groups with a rule for that action and directory. A new rule does
+ * not remove files from existing requests.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
@@ -92,7 +92,7 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
 const MOST_COUNTED = 10_000;
 
 /**
- * Returns the number of files below each prefix, up to `MOST_COUNTED`. If the prefix is the path of a file, counts that
+ * Returns the number of files below each prefix, up to `MOST_COUNTED`. If a prefix is also a file's path, counts that
  * file too.
  */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {

@@ -1,6 +1,6 @@
 /**
  * Applies path rules to callers and files. If a directory has no path rules, all callers may list, request and fetch
- * the files below the directory.
+ * the files below it.
  */
 import { type Caller, hasRole, ownerOf } from '../../core/caller.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -22,8 +22,8 @@ export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: r
 }
 
 /**
- * Returns whether path rules may hide files from the caller. Such a caller gets no estimated counts, because an
- * estimate would reveal hidden files.
+ * Returns whether path rules may hide files from the caller. If they may, the caller does not get estimated counts,
+ * because an estimate would reveal hidden files.
  */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
@@ -31,12 +31,12 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that no path rules exist. Queries check this condition first, because even planning a call of
+ * SQL condition that no path rules exist. Queries check this condition first, because even planning a call to
  * `path_allowed` takes as long as a lookup.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
-/** SQL for the path that is compared with path rules: the path of the file `f`, or the former path of a purged file. */
+/** SQL for the path to which path rules apply: the path of the file `f`, or its former path if the file is purged. */
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
@@ -47,8 +47,8 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
 }
 
 /**
- * Selects the first path in a range, in byte order, that the caller may list. The search jumps over hidden directories,
- * so hidden files take little time.
+ * Selects the first path in a range, in byte order, that the caller may list. The search skips whole hidden
+ * directories, so hidden files hardly slow it down.
  */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
@@ -67,8 +67,8 @@ export function isAllowedIn(action: PathAction): Sql {
 
 /**
  * Returns the SQL condition that the caller may see the file `f` of a visible request. Owners see all files of their
- * requests, regardless of the present path rules. A caller that may see all requests sees only files that path rules
- * allow the caller to list.
+ * requests, regardless of the current path rules. A caller that may see all requests sees only files that path rules
+ * allow it to list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
@@ -87,8 +87,8 @@ export async function readAllowed(
 }
 
 /**
- * Returns a filter of paths by the present path rules; undefined if no rule applies. A filter may be used for long,
- * because long-running readers are restarted when path rules change.
+ * Returns a function that filters paths by the current path rules; undefined if no rule applies. Long-running readers
+ * may keep the function, because they are restarted when path rules change.
  */
 export async function readPathFilter(
   { caller, db }: Context,

@@ -12,7 +12,7 @@ import { checkCallerName, checkOneOf, checkText, checkTime, isReserved } from '.
 import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Prefix of all tokens, which makes tokens recognisable in logs and repositories. */
+/** Prefix that makes tokens recognisable in logs and repositories. */
 const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
@@ -21,7 +21,7 @@ interface CreateTokenInput {
   /** Name of the user, service, viewer or operator that gets the token. */
   name: string;
   role: TokenRole;
-  /** Users for whom a service token acts, at least one. Tokens of other roles must list no users. */
+  /** Users for whom a service token acts, at least one. Tokens for other roles must not list users. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
@@ -55,8 +55,8 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 /**
- * Maximum number of quotas of a token. The number is limited, because each request with the token reads all quotas of
- * the token.
+ * Maximum number of quotas that a token may list. The number is limited, because each request with a token reads all
+ * its quotas.
  */
 const MAX_QUOTAS = 1000;
 
@@ -84,7 +84,7 @@ function checkToken(input: CreateTokenInput, now: string) {
   return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
 }
 
-/** Returns a page of all tokens ever created, in order of their ids. */
+/** Returns a page of all tokens ever created, ordered by id. */
 export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
   const { after = 0, before = MAX_ID, limit, inverted } = page;
@@ -99,7 +99,8 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
 const MAX_ID = 2 ** 31 - 1;
 
 /**
- * Revokes a token, and ends streams that were opened with the token. Revoking a revoked token changes nothing.
+ * Revokes a token, and ends streams that were opened with the token. A token that is already revoked keeps its
+ * revocation time.
  * @throws NotFoundError
  */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
@@ -116,12 +117,12 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
-/** Returns whether the text begins with the prefix of tokens, even if the text is no valid token. */
+/** Returns whether the text begins with the token prefix, even if it is not a valid token. */
 export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text has the form of a token. Any other text need not be looked up in the database. */
+/** Returns whether the text has the form of a token. A text in another form need not be looked up in the database. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
@@ -142,8 +143,8 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
 }
 
 /**
- * Records the time at which a token was used, at most once an hour, so that few requests write to the database. Records
- * nothing if the row of the token is locked.
+ * Records when a token was used, at most once an hour, so that few requests write to the database. Records nothing if
+ * the token's row is locked.
  */
 async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
@@ -153,7 +154,7 @@ async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Returns those of the given token ids whose tokens are no longer valid. */
+/** Returns the ids of those tokens that are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (

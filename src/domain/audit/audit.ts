@@ -1,5 +1,5 @@
 /**
- * Writes rows of the table `audit`. The row for a change is written in the transaction of the change
+ * Writes rows of the table `audit`. The row for a change is written in the same transaction as the change
  * (domain/audit/audited.ts). The class `Refusals` writes the rows for refused actions.
  */
 
@@ -31,13 +31,13 @@ export interface AuditedAction {
   /** Name of the operation in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
-  /** Id or name of the object; for the kind FILES, the text by which files are searched. Empty if unknown. */
+  /** Id or name of the object; for the kind FILES, the text used to search for files. Empty if unknown. */
   object: string | number;
   /** Input of the action, truncated and without secrets. */
   given?: object | undefined;
 }
 
-/** Result of an action: DONE, BEGUN if further transactions follow, or the code of an error. */
+/** Result of an action: DONE, BEGUN if further transactions follow, or an error code. */
 type AuditResult = string;
 
 /** A caller, authenticated or known only by its address. */
@@ -55,8 +55,8 @@ export function auditRow(
 }
 
 /**
- * Returns the statement that writes the audit row for a change, for the transaction of the change. If the caller's
- * token has become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless
+ * Returns the statement that writes the audit row for a change, to run in the same transaction as the change. If the
+ * caller's token has become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless
  * `passesOverToken` is set.
  * @param each query for the changed objects, each of which gets an audit row
  */
@@ -68,16 +68,13 @@ export function auditRowOfChange(
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
     AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
-  // if the token is invalid, the result is null, which violates the NOT NULL constraint of the column
+  // if the token is invalid, the result is null, which violates the column's NOT NULL constraint
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/**
- * Returns the statement that writes an audit row for each of the selected objects, for a change that no operation
- * makes.
- */
+/** Returns the statement that audits a change made outside operations, with a row for each selected object. */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -87,7 +84,7 @@ const NOT_NULL = '23502';
 /** Returns whether a change failed because the caller's token has become invalid. */
 export function isInvalidToken(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
-  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports the code of the error only in its message
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports the error code only in the message
 }
 
 const objectOf = ({ object }: AuditedAction) => sql`SELECT ${plain(String(object))}::text`;
@@ -117,8 +114,8 @@ function plain(text: string, max = MAX_OBJECT): string {
 }
 
 /**
- * Returns the input of an action as truncated JSON. A list is cut to its first items and its length, and a text to its
- * beginning.
+ * Returns the input of an action as truncated JSON. Keeps the first items and the length of a list, and the beginning
+ * of a text.
  */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
@@ -127,7 +124,7 @@ function formatGiven(given: object): string {
 
 function cut(value: unknown, depth: number): unknown {
   if (typeof value === 'string') return plain(value, MAX_TEXT);
-  // write the integer as a text, to keep all its digits
+  // write the integer as text, to keep all its digits
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth === 0) return '…';
@@ -140,7 +137,7 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Number of refusals in a minute that get an audit row of their own: for each authenticated caller, and for all
+ * Maximum number of refusals per minute that each get an audit row: for each authenticated caller, and for all
  * unauthenticated callers together. Callers cannot get more audit rows by creating tokens or users.
  */
 const MAX_ROWS = 20;
@@ -154,10 +151,10 @@ interface Repeats {
 }
 
 /**
- * Records refused actions in the audit. The first refusal of a caller, operation and error code in a minute becomes an
- * audit row at once. At the end of the minute, the repeated refusals become one more row with their count. After
- * `MAX_ROWS` rows for a caller in a minute, further refusals of the caller are counted together. A killed process loses
- * the counts of its last minute.
+ * Records refused actions in the audit. In each minute, the first refusal with the same caller, operation and error
+ * code gets an audit row immediately. At the end of the minute, one more row contains the number of repeated refusals.
+ * After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. A killed process
+ * loses the counts of its last minute.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;
@@ -175,7 +172,7 @@ export class Refusals {
     this.now = now;
   }
 
-  /** Records a refusal, without waiting for the database. @param code code of the error */
+  /** Records a refusal, without waiting for the database. @param code error code */
   record(asker: Asker, action: AuditedAction, code: string): void {
     const now = this.now();
     const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
@@ -184,7 +181,7 @@ export class Refusals {
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
-    // count an authenticated caller once for all its addresses, and other callers by address
+    // count refusals by caller if the caller is authenticated, otherwise by address
     const own = JSON.stringify([group || [way, name, asker.address], action.operation, code]);
     const rows = this.rows.get(group) ?? 0;
     const isFirst = !this.repeats.has(own);
@@ -204,14 +201,14 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes the names of callers from pending counts, because a purged user may be among the callers. */
+  /** Removes caller names from pending counts, because a purged user may be among the callers. */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
     }
   }
 
-  /** Writes all pending counts. @returns a promise that resolves when the counts are stored in the database */
+  /** Writes all pending counts. @returns a promise that resolves when the counts are in the database */
   async settle(): Promise<void> {
     this.flush();
     clearTimeout(this.timer);

@@ -1,7 +1,7 @@
 /**
- * Audits changes made for callers. The audit row for a success is written in the transaction of the change, and only if
- * the caller's login is still valid. The audit row for a rejection is written separately, because the transaction of
- * the change is rolled back.
+ * Audits changes made for callers. The audit row for a success is written in the same transaction as the change, and
+ * only if the caller's login is still valid. The audit row for a rejection is written separately, because the change's
+ * transaction is rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -14,16 +14,16 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a successful change, for use in the transaction of the change or as a part of the
- * change's only statement.
+ * Returns the statement that audits a successful change, to run in the change's transaction or as part of its only
+ * statement.
  * @param more details known only after the change. `each` must select the changed objects if the call may change
  *   nothing
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations that do not get a limiter slot from `audited`: they take slots themselves, or lock no shared rows. A
- * stolen token can therefore be revoked without waiting for a slot.
+ * Operations that do not get a limiter slot from `audited`: they take slots themselves, or do not lock shared rows. So
+ * a stolen token can be revoked without waiting for a slot.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
@@ -41,8 +41,7 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that change only rows which no import or new request keeps locked, so that such operations never wait long
- * for a lock.
+ * Operations that never wait long for a lock, because no import or new request keeps the rows that they change locked.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
@@ -66,17 +65,17 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A step around a change. The step must call `next` once or throw an error. */
+/** A step that runs around a change. It must call `next` exactly once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
-/** Steps around each change; the first one is the outermost. */
+/** Steps that run around each change; the first step is the outermost. */
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
  * operation, the audit omits the caller's input. The function `work` must make all other checks, and must run the
- * statement of `auditEntry` once.
- * @param action `given` is truncated, and must contain no secrets
+ * statement from `auditEntry` exactly once.
+ * @param action `given` is truncated, and must not contain secrets
  */
 export async function audited<T>(
   ctx: Context,
