@@ -1,11 +1,11 @@
 /**
  * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
- * At start, a process compares the clock with the last stored reading of its host or, if there is no such reading, of
- * another host. After a jump, all processes continue from the time before the jump, and the clock is suspended (kind
- * CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some
- * minutes in which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock deletes
- * the stored readings, so that every process accepts the server's time. A process may be killed at any point, because
- * each row of the stored state is written by a single statement.
+ * When it starts, a process compares the clock with the last reading that its host stored or, if it stored none,
+ * another host. After the clock jumps, all processes continue from the time before the jump, and the clock is suspended
+ * (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after
+ * some minutes in which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock
+ * deletes the stored readings, so that every process accepts the server's time. A process may be killed at any point,
+ * because each row of the stored state is written by a single statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -20,7 +20,7 @@ export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 /** Seconds for which the clock must be plausible before destructive jobs continue. */
 const STEADY_SECONDS = 300;
 /**
- * Largest jump, in seconds, that is accepted once the clock has been steady for some minutes. A suspended virtual
+ * Largest jump, in seconds, that is accepted after the clock has been steady for some minutes. A suspended virtual
  * machine or a late NTP correction may cause a small jump.
  */
 const SMALL_JUMP_SECONDS = 3600;
@@ -53,9 +53,9 @@ export class ClockWatch {
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
-  /** The last jump that this process saw, and the time since which the size of the jump has not changed. */
+  /** The last clock jump that this process saw, and since when the jump's size has not changed. */
   private jump: { ahead: number; since: number } | undefined;
-  /** The end of the suspension as last read, and the time at which this process first read that end. */
+  /** When the clock's suspension ends, as last read, and when this process first read that end. */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
   constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {
@@ -79,8 +79,8 @@ export class ClockWatch {
   }
 
   /**
-   * Checks the clock once against the stored readings of other processes. Short commands call this method instead of
-   * `begin`.
+   * Checks the clock a single time against readings that other processes stored. Short commands call this method
+   * instead of `begin`.
    */
   async adopt(): Promise<void> {
     const { readings, suspension } = await this.read();
@@ -148,8 +148,9 @@ export class ClockWatch {
   }
 
   /**
-   * Returns whether to accept a jump that has been steady for some minutes. A small jump is accepted. A large jump is
-   * accepted if this host's clock agrees with the server and was not set since the host's first reading.
+   * Returns whether to accept a clock jump whose size has not changed for some minutes. A small jump is accepted. A
+   * large jump is accepted if this host's clock agrees with the server and has not been set since the host's first
+   * reading.
    */
   private isSettled(ahead: number, own: Reading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
@@ -204,7 +205,7 @@ export class ClockWatch {
   /** Stores this host's reading of the clock, for processes that start later. */
   private async record(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
-    // after a jump, nothing shows whether this host's clock jumped as well
+    // after the server's clock jumps, nothing shows whether this host's clock jumped as well
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(
@@ -218,7 +219,7 @@ export class ClockWatch {
 }
 
 /**
- * Judges the server's time at the start of a process whose host has stored no reading since its boot.
+ * Judges the server's time when a process starts on a host that has not stored a reading since it booted.
  * @param known `last`: time of the last stored reading; `ahead`: seconds of a known jump; `host`: time of this host's
  *   clock. Times are in seconds since 1970.
  * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if nothing
@@ -237,7 +238,7 @@ export function expectedAfterStart(
 }
 
 /**
- * Returns this host's clock in seconds since 1970, extrapolated from the first reading; null without such a reading.
+ * Returns this host's clock in seconds since 1970, extrapolated from the first reading; null if there is no reading.
  */
 function hostSecondsNow(own: Reading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;

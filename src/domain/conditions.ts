@@ -19,15 +19,13 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
  */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
-/**
- * Path of the copy of the file `f`, relative to the mount point of the disk. Renaming the file does not move the copy.
- */
+/** Path of the file `f`'s copy, relative to the disk's mount point. Renaming the file does not move the copy. */
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
- * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. This
- * does no harm, because Tapegate only gives the copy of one file another path.
+ * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. Equal
+ * reduced paths do no harm: Tapegate only gives one file's copy another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -46,7 +44,8 @@ export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
 /**
- * The file `f` is withdrawn, and on tape only or purged. Requests for the file fail, but a running recall continues.
+ * The file `f` is withdrawn, and is either purged or only on tape. Requests for the file fail, but a running recall
+ * continues.
  */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 
@@ -61,7 +60,7 @@ export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
 
 /**
  * The recall `c` is not running. Queries that look up recalls by file use this condition. A condition on WAITING would
- * make PostgreSQL read the whole index of the queue for each file.
+ * make PostgreSQL read the queue's whole index for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
@@ -127,14 +126,14 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
- * Present time of the database server's clock, by which leases expire. A process must not extend a lease by its own
- * clock.
+ * Current time by the database server's clock, which decides when leases expire. A process must not extend a lease by
+ * its own clock.
  */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * A lease, or another claim of a process with a time limit, has not expired. Leases last seconds. A lease that ends in
- * more than 15 minutes was taken before the clock was set back, and counts as expired.
+ * A lease, or another claim with a time limit, has not expired. Leases last seconds. A lease that ends in more than 15
+ * minutes was taken before the clock was set back, and counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
@@ -143,18 +142,15 @@ export function isRunning(until: Sql): Sql {
 /** A live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** The drive `d` is still claimed by the given engine in the given epoch. */
+/** The engine `engineId` still holds the drive `d` from its claim with this epoch. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
-/**
- * Maximum age of a disk measurement, in seconds, at which the measurement is still used. Engines measure disks every
- * ten seconds.
- */
+/** Age in seconds beyond which a disk measurement is not used. Engines measure disks every ten seconds. */
 export const FRESH_SECONDS = 60;
 
-/** Another host has recently measured the disk `k` without a problem other than lack of space. */
+/** Another host has recently measured the disk `k`, and found at most a lack of space. */
 export function isSeenElsewhere(now: string, host: string): Sql {
   return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
     AND m.measured_at >= ${addSeconds(now, -FRESH_SECONDS)}::timestamp)`;

@@ -20,7 +20,7 @@ interface StagingTerms {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];
   };
-  /** Shortest and longest time, in seconds, between a stage request and a readable file. */
+  /** Shortest and longest time, in seconds, from a stage request until the file is readable. */
   waitSeconds?: { least: number; most: number };
   prefixes?: readonly string[];
 }
@@ -34,11 +34,11 @@ export interface LocatedCopy {
   path: string;
 }
 
-/** Checks copies on the restore disks of this host (src/restore-area/copies/missing.ts). */
+/** Checks copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies without a regular file at their path. If a disk is absent or does not answer, its copies do not
-   * count as missing.
+   * Returns the copies that are missing: there is no regular file at the copy's path. If a disk is absent or does not
+   * answer, its copies do not count as missing.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
@@ -52,11 +52,11 @@ export interface Context {
   checkLibrary: CheckLibrary;
   stagingTermsOf: StagingTermsOf;
   copies: CopyLook;
-  /** The function `recordMissing` of domain/disks/missing.ts, for operations that must not import that module. */
+  /** The function `recordMissing` from domain/disks/missing.ts, for operations that must not import that module. */
   recordMissing: (ctx: Context, which: Sql) => Promise<Set<bigint>>;
   log: Logger;
   caller: Caller;
-  /** Rate-limit key of the caller; undefined for Tapegate itself. */
+  /** The caller's rate-limit key; undefined for Tapegate itself. */
   share?: string | undefined;
   /** Signal that aborts when the caller disconnects or the caller's login ends; undefined for Tapegate itself. */
   reader?: AbortSignal | undefined;

@@ -1,8 +1,8 @@
 /**
  * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
- * were written. Queries ignore implausible leases at once (`isRunning`). Retry times are indexed, so they must be
- * replaced by the present time. Engines replace them at start, and when the database's clock is plausible again;
- * `doctor` replaces them too.
+ * were written. Queries ignore implausible leases immediately (`isRunning`). Retry times are indexed, so they must be
+ * replaced by the present time. Engines replace retry times when they start, and when the database's clock is plausible
+ * again; `doctor` also replaces them.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -135,7 +135,9 @@ export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   },
 }));
 
-/** Replaces leases and retry times that are too far in the future by the present time. Calling it twice is safe. */
+/**
+ * Sets leases and retry times that are too far in the future to the present time. Calling this function twice is safe.
+ */
 export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;

@@ -1,6 +1,5 @@
 /**
- * Checks input of users. Each `check…` function returns the checked value or throws an InvalidInputError with the
- * value.
+ * Checks user input. Each `check…` function returns the checked value or throws an InvalidInputError with the value.
  */
 import path from 'node:path';
 import { InvalidInputError, quote } from '../core/errors.js';
@@ -14,7 +13,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Returns whether PostgreSQL can store a text unchanged: without NUL, and valid Unicode. */
+/** Returns whether PostgreSQL can store a text unchanged, because it is valid Unicode without NUL. */
 export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }
@@ -94,7 +93,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns what is wrong with a path, such as `is longer than 2048 bytes`; undefined if the path is valid. */
+/** Returns what is wrong with a path, such as `is longer than 2048 bytes`; undefined if it is valid. */
 export function findPathProblem(value: string): string | undefined {
   if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;

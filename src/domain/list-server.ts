@@ -1,7 +1,7 @@
 /**
  * Reads lists from a standby (TAPEGATE_DATABASE_READ_URL) that has replayed all commits made before the request. The
- * primary serves all other reads: checks before changes, lookups by key, and event streams, whose numbers the primary
- * assigns.
+ * primary serves all other reads: checks before changes, lookups by key, and event streams, because the primary numbers
+ * events.
  */
 
 import { codeOf, UnavailableError, UserError } from '../core/errors.js';
@@ -9,8 +9,8 @@ import type { Paced } from '../db/lists/snapshot.js';
 import type { Context } from './context.js';
 
 /**
- * Reads a list from a standby, or from the primary if no standby is usable. If `work` fails at a standby before it
- * delivers a page, runs `work` again at the primary.
+ * Reads a list from a standby, or from the primary if no standby is usable. If `work` fails on a standby before it
+ * delivers a page, runs it again on the primary.
  */
 export async function atListServer<T>(
   ctx: Context,
@@ -39,8 +39,9 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether the primary may answer a read that failed at a standby: replay has cancelled the read, or the standby
- * is down. A read that timed out, or whose caller has disconnected or has no slot, would fail again.
+ * Returns whether the primary may answer a read that failed on a standby, because replay cancelled it or the standby is
+ * down. Returns false if the read timed out, or if its caller has disconnected or has no slot, because it would fail
+ * again.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

@@ -1,7 +1,7 @@
 /**
  * Searches paths for plain, case-sensitive substrings: `match` and `pattern` have no wildcards. Two indexes serve
- * searches: one of trigrams, and one of the words between delimiters in a path. The index of words is faster for digits
- * and dates, whose few trigrams occur in most paths.
+ * searches: one of trigrams, and one of the words between delimiters in a path. The word index is faster for digits and
+ * dates, because their few trigrams occur in most paths.
  */
 import { type Sql, sql } from '../db/sql.js';
 
@@ -32,8 +32,8 @@ function escapeLike(text: string): string {
 }
 
 /**
- * Returns the tsquery of paths that contain all words. The tsquery also matches paths that are too long for the index
- * (`path_words`).
+ * Returns a tsquery that matches paths with all the words. The tsquery also matches paths that are too long for the
+ * index (`path_words`).
  */
 function wordsQuery(words: readonly Word[]): string {
   const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
@@ -44,7 +44,10 @@ function quoteWord(text: string): string {
   return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** How to find a pattern. `scan` tests every path, if a search by trigrams would first read the whole trigram index. */
+/**
+ * How to search for a pattern. `scan` tests every path, and is used if a trigram search would read the whole trigram
+ * index.
+ */
 type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 interface Word {
@@ -55,8 +58,8 @@ interface Word {
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /**
- * Maximum number of words in a search. For a path with a date, searching all 12 words took four times as long as
- * searching the three words of the date.
+ * Maximum number of words in a search. For one path, a search for all its 12 words took four times as long as a search
+ * for the three words of its date.
  */
 const MAX_WORDS = 5;
 /**
@@ -78,8 +81,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. The trigrams of letters are rare, and can also find the first word of a pattern,
- * which may be only the end of a word. So searching by words is faster only for digits.
+ * Returns whether to search by words. Trigrams of letters are rare. They also find the pattern's first word, which may
+ * be only the end of a word in the path. So searching by words is faster only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
@@ -110,7 +113,7 @@ function longestRun(text: string): number {
 
 /**
  * Returns whether a pattern contains a trigram. PostgreSQL adds two blanks before each word and one blank after it. If
- * the database's locale has other letters than assumed here, searches are slower but correct.
+ * the database's locale treats other characters as letters, searches are slower but correct.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

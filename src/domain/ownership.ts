@@ -1,9 +1,8 @@
 /**
  * The identity of this database. Owner records on restore disks and in libraries contain the identity
- * (restore-area/ownership.ts).
- * A copy of the database has the same identity. A database is a copy if its location has changed to another cluster or
- * another directory. A database is also a copy if a directory contains a stamp that the database never recorded. An
- * engine records each stamp before it writes the stamp to a directory.
+ * (restore-area/ownership.ts). A copy of the database has the same identity. A database is a copy if its location has
+ * changed to another cluster or another directory. A database is also a copy if a directory contains a stamp that the
+ * database never recorded. An engine records each stamp before writing it to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -15,7 +14,7 @@ import { databaseNow } from './conditions.js';
 import type { Context } from './context.js';
 import { allow } from './policy.js';
 
-/** Identifies the present boot of this host. */
+/** Identifies this host's current boot. */
 export const boot = readBoot();
 
 /** Location of a database. A field is null if its value is unknown. */
@@ -37,11 +36,11 @@ export interface DatabaseLocation {
 export interface SiteIdentity {
   identity: string;
   place: DatabaseLocation | null;
-  /** Whether an engine writes stamps now, or ended without a clean shutdown. */
+  /** Whether an engine is writing stamps, or ended without a clean shutdown. */
   isStamping: boolean;
-  /** Reason why no engine may work until a takeover; otherwise null. */
+  /** Why no engine may work until a takeover; null if engines may work. */
   fenced: string | null;
-  /** Reason why no engine works at present; otherwise null. */
+  /** Why no engine works at present; null if engines may work. */
   problem: string | null;
   /**
    * Directories that belong to another Tapegate, as detected by the engines. A library directory counts only on its own
@@ -57,8 +56,8 @@ export interface SiteIdentity {
 }
 
 /**
- * Maximum age of a recorded foreign directory. Engines renew the record every few seconds (CHECK_MS in
- * restore-area/ownership.ts).
+ * Age in seconds beyond which a record of a foreign directory is ignored. Engines renew the record every few seconds
+ * (CHECK_MS in restore-area/ownership.ts).
  */
 const FOREIGN_SECONDS = 60;
 
@@ -88,7 +87,7 @@ export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
   return row;
 }
 
-/** Returns the identifier of the PostgreSQL cluster; null if the role may not read it. */
+/** Returns the PostgreSQL cluster's identifier; null if the database role may not read it. */
 export async function readSystem(ctx: Context): Promise<string | null> {
   const rows = await ctx.db
     .rows<{ system: string }>(sql`SELECT system_identifier::text AS system FROM pg_control_system()`)
@@ -108,7 +107,7 @@ export async function readFence(ctx: Context): Promise<string | null> {
   return row?.reason ?? null;
 }
 
-/** Records the location of the database. Clears `isStamping`, which the next stamp of an engine sets again. */
+/** Records the location of the database. Clears `isStamping`, which an engine sets again with its next stamp. */
 export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }
@@ -133,7 +132,7 @@ export interface Stamp {
   number: number;
 }
 
-/** Records a stamp before an engine writes the stamp to a directory. */
+/** Records a stamp before an engine writes it to a directory. */
 export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH stamping AS (UPDATE site_identity SET is_stamping = true WHERE NOT is_stamping)
@@ -166,7 +165,7 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
 
 /**
  * Returns the statement that fences a restored database, which is a copy, until a takeover.
- * @param asOf time of the backup in RFC 3339, as `backup` and `restore` show the time
+ * @param asOf time of the backup in RFC 3339 format, as `backup` and `restore` show it
  */
 export function fenceRestored(asOf: string): Sql {
   return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, place = NULL,

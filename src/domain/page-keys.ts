@@ -18,7 +18,7 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** Writes the limit as a literal, because PostgreSQL plans a limit in a parameter as a tenth of the list. */
+/** Writes the limit as a literal, because PostgreSQL assumes a tenth of the list for a limit in a parameter. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /**
@@ -70,7 +70,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list.less FROM clause of rows whose number is subtracted from the count */
+/** @param list.less FROM clause of rows to subtract from the count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -83,7 +83,7 @@ export async function countRows(
 
 const FILES = 200;
 
-/** Yields all rows in pages. Each page begins after the last row of the page before. */
+/** Yields all rows in pages. Each page begins after the last row of the previous page. */
 export async function* pagesByFile<Row extends { fileId: bigint }>(
   read: (page: { after: bigint; limit: number }) => Promise<Row[]>,
 ): AsyncGenerator<Row[]> {
@@ -249,7 +249,7 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for a list, PostgreSQL
+ * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for several parents, it
  * plans each time.
  */
 function parentsOf(ids: readonly number[]): Sql {
@@ -259,7 +259,7 @@ function parentsOf(ids: readonly number[]): Sql {
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
   // omit absent conditions, so that the planner can use the indexes
-  // these conditions match the index of request files by ordinal
+  // these conditions match the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

@@ -1,7 +1,7 @@
 /**
- * Access policy of REST, GraphQL and commands. The table `policy` contains every operation of a protocol or a command.
- * Each operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as
- * missing. A visible object that the caller may not change is reported as forbidden.
+ * Access policy of REST, GraphQL and commands. The table `policy` lists all protocol operations and commands. Each
+ * operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as missing. A
+ * visible object that the caller may not change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
 import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
@@ -10,12 +10,13 @@ import type { Prisma } from '../generated/prisma/client.js';
 import type { Context } from './context.js';
 
 /**
- * Requirement of an operation.
+ * What an operation requires.
  * `read`: the caller has any role. The operation returns only visible objects.
  * `ask`: the caller may use the quota.
- * `change`: the caller created the request, or manages the quota of the request.
+ * `change`: the caller created the request, or manages its quota.
  * `manage`: the caller owns or manages the quota.
- * `look`: the caller is a viewer or an operator, because the operation shows objects of no quota or of all quotas.
+ * `look`: the caller is a viewer or an operator, because the operation shows objects without a quota, or objects of all
+ * quotas.
  * `operate`: the caller is an operator.
  */
 export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';

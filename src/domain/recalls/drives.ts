@@ -1,10 +1,10 @@
 /**
- * Drives and their leases. At most one engine has the lease of a drive. Leases expire by the database's clock. The
- * epoch of a drive grows with each claim. A write with an older epoch changes nothing.
+ * Drives and their leases. At most one engine has the lease of a drive. Leases expire by the database's clock. Each
+ * claim of a drive increases its epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may not know the last claims. Therefore the time of the
- * claim is used as the epoch, so that no epoch is used twice. If the clock is behind, the engine's id still identifies
- * the holder of the lease.
+ * After a failover or a restore from a backup, the database may lack the latest claims. So the time of a claim serves
+ * as its epoch, and no epoch is used twice. If the clock is behind, the engine's id still identifies who holds the
+ * lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -24,7 +24,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failures to use the drive before the claim. */
+  /** How often in a row engines failed to use the drive before it was claimed. */
   failures: number;
 }
 
@@ -64,9 +64,9 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
- * @param claim.of drives that may be claimed; default: any drive whose lease has expired, and any free drive with
- *   running recalls
- * @param claim.except drives that the engine has leased already. After a long pause, the engine renews the leases of
+ * @param claim.of drives that may be claimed; default: drives with an expired lease, and free drives with running
+ *   recalls
+ * @param claim.except drives that the engine has leased already. After a long pause, the engine renews its leases on
  *   these drives instead of claiming the drives again
  */
 export async function claimDrive(
@@ -119,8 +119,8 @@ export async function renewLease(
 }
 
 /**
- * Releases a drive. If its recalls still run, sets the lease to expired instead of removing it, so that the next engine
- * recovers the recalls.
+ * Releases a drive. If recalls still run on the drive, marks the lease expired instead of removing it, so that the next
+ * engine recovers the recalls.
  */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
@@ -146,7 +146,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Returns whether another drive has recently read from the library of this drive. */
+/** Returns whether another drive has recently read from this drive's library. */
 export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
@@ -154,7 +154,7 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
   return rowCount !== 0;
 }
 
-/** A process of an engine, with drives of one library. */
+/** An engine process that uses drives of one library. */
 export interface EngineProcess {
   /** Id that the process writes to the drives that it claims. */
   id: string;
@@ -163,17 +163,17 @@ export interface EngineProcess {
   library: Pick<DriveRange, 'id' | 'name'>;
   /** Maximum number of drives that the process claims. */
   drives: number;
-  /** Highest number of a drive that the process may claim. */
+  /** Highest drive number that the process may claim. */
   reach: number;
   weight: number;
 }
 
-/** Seconds after which the row of a process is deleted if the process has no drive and no longer asks for one. */
+/** Seconds after which a process's row is deleted if the process has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
 /**
- * Records a process, and for how many seconds the process asks for another drive. Zero seconds mean that the process
- * has enough drives.
+ * Records a process, and for how many seconds it asks for another drive. Zero seconds means that the process has enough
+ * drives.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;

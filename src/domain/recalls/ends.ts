@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end any recall of the drive, because every running
- * recall then has a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end any recall on the drive, because every recall
+ * running on it has a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -41,7 +41,7 @@ import type { Lease } from './drives.js';
 
 /**
  * Result of a running recall. If `isUnseen` is true, the recall may have left files on the disk, and a job later looks
- * for these files.
+ * for them.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
@@ -72,12 +72,12 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Pause in seconds before a file that an import has changed is recalled again. */
+/** Seconds to wait before recalling a file again that an import has changed. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
- * Records the results of a drive's recalls in one transaction. Skips recalls that do not belong to the lease. A result
- * counts only if the catalogue still describes the file as it did when the recall began.
+ * Records the results of a drive's recalls in one transaction. Skips recalls that were not started under the lease. A
+ * result counts only if the catalogue still describes the file as it did when the recall began.
  * @returns the ids of files that an import has changed since the recall began
  */
 export async function finishRecalls(
@@ -104,7 +104,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // free the reserved room last, because starting recalls wait for the locks of the disks
+    // free the reserved room last, because recalls that are starting wait for the disk locks
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));
@@ -112,8 +112,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine has the drive. The epoch may
- * belong to an earlier holder of the drive. The caller must have locked the recalls.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The epoch
+ * may belong to an earlier holder of the drive. The caller must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -129,8 +129,8 @@ async function findRunUnder(
 }
 
 /**
- * Compares the result of each recall with the present state of the file in the catalogue. Recalls of withdrawn files
- * fail instead of being retried.
+ * Compares each recall's result with the file's current state in the catalogue. Recalls of withdrawn files fail instead
+ * of being retried.
  */
 async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
@@ -170,8 +170,8 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Changes the stage of each file according to the result of the file's recall. Copies of files that no request
- * contains, and copies of outdated versions, are removed at once.
+ * Changes each file's stage according to the result of its recall. Copies of files that no request contains, and copies
+ * of outdated versions, are removed immediately.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
@@ -286,8 +286,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. A recall that must now read another version or tape copy of its file may fail as often
- * as a new recall.
+ * Returns recalls to the queue. A recall that must now read another version or tape copy of its file may be tried as
+ * often as a new recall.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
@@ -310,7 +310,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // delete recalls whose last request another transaction has ended
+  // delete recalls that no live request needs, because another transaction ended the last one
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,
@@ -319,15 +319,15 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Asks the database, because the host's own clock may be wrong after a
- * pause of the host.
+ * Returns whether the engine still has the lease. Asks the database, because the host's own clock may be wrong after
+ * the host was paused.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rows.length === 1;
 }
 
-/** A complete copy that still has its temporary path. */
+/** A complete copy that is still at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
@@ -357,7 +357,7 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** Whether the disk fails, so that Tapegate must not access it. */
+  /** Whether the disk is failing, so that Tapegate must not access it. */
   isFailing: boolean;
   epoch: bigint;
 }

@@ -75,7 +75,9 @@ export interface Delay {
   notBefore: string;
 }
 
-/** Postpones all waiting recalls of a volume, and records the reason. Postponing a recall does not count as a try. */
+/**
+ * Postpones all waiting recalls of a volume, and records the reason. Postponing a recall does not count as an attempt.
+ */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -117,8 +119,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins, as `w`, the user and priority of the first request that contains the file of the recall `c`. Considers only
- * requests of the given users who are not suspended.
+ * Joins, as `w`, the user and priority of the first request that contains the recall `c`'s file. Ignores requests of
+ * other users and of suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -143,7 +145,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 
 /**
  * Returns where files begin on a volume. Does not join the queue, because PostgreSQL would compare every pair of rows
- * if it underestimated the queue.
+ * if it underestimated the queue's length.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -204,7 +206,7 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
 }
 
 /**
- * Returns the files of running recalls that must stop. A recall must stop if no request contains the file, the file has
+ * Returns the files whose running recalls must stop. A recall must stop if no request contains the file, the file has
  * changed, or the drive, volume, disk, library or user is suspended.
  * @param engineIds ids of processes that have claimed drives
  */
@@ -242,8 +244,8 @@ const PATIENCE_SECONDS = 300;
 const TURNED = 1000;
 
 /**
- * Switches waiting files on unreadable volumes to their other copies. Switching a file records no error for the copy on
- * the unreadable volume.
+ * Switches waiting files on unreadable volumes to their other copies. Switching a file does not record an error for the
+ * copy on the unreadable volume.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

@@ -30,7 +30,7 @@ export interface RunningRecall extends FileAttributes {
   /** Position on tape; null if the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Whether the first restore computed the checksum, because the catalogue had no checksum. */
+  /** Whether the first restore computed the checksum, because the catalogue had none. */
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
@@ -46,8 +46,8 @@ export interface RunningRecall extends FileAttributes {
 /**
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
  * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes. If
- * no restore disk has room for a file, skips the file and records this reason.
- * @param what.stagedAt id of a staging library: starts files that the library has staged, on any volume
+ * no restore disk has room for a file, skips the file and records why.
+ * @param what.stagedAt id of a staging library, to start recalls of files that it has staged from any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -58,7 +58,7 @@ export async function startRecalls(
   const seen = await measureDisks(ctx, measure); // measure the disks before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // do not lock requests that have started, because other transactions may end recalls of these requests now
+    // do not lock requests that have started, because other transactions may be ending their recalls
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -95,8 +95,8 @@ function recordWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive against a claim by another engine. The lease can still be renewed. @returns undefined if the lease is
- * lost
+ * Locks the drive so that no other engine can claim it. The lease can still be renewed. @returns undefined if the lease
+ * is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
@@ -166,8 +166,8 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
 }
 
 /**
- * Locks the recalls that still wait. The caller must have locked the files. @returns the waiting recalls, in the order
- * of `fileIds`
+ * Locks the recalls that are still waiting. The caller must have locked the files. @returns the waiting recalls, in the
+ * order of `fileIds`
  */
 async function lockWaiting(
   ctx: Context,
@@ -211,8 +211,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files on disk and completes their request files. If the copy on disk was changed, the request
- * files wait until an engine has checked the copy.
+ * Deletes recalls of files that are already on disk, and completes their request files. If the copy on disk was
+ * changed, the request files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -285,7 +285,7 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Returns files whose paths conflict with the path of another file's copy: both paths are equal, or one is a parent
+ * Returns files whose paths conflict with the path of another file's copy: the paths are equal, or one is a parent
  * directory of the other.
  */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
@@ -303,9 +303,9 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals the folded path of another file, on disks that treat such paths as equal
- * (`folds_names`). Records the folded paths of the files, so that later recalls can compare their paths with these. The
- * caller must have locked the disks.
+ * Returns files whose folded path equals another file's folded path, on disks that treat such paths as equal
+ * (`folds_names`). Records the files' folded paths, so that later recalls can compare other paths with them. The caller
+ * must have locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -32,9 +32,9 @@ export interface AdoptedRequest {
 }
 
 /**
- * Stores a request of another system with its files, and charges its quota.
+ * Stores a request from another system with its files, and charges its quota.
  * @param mark a statement that runs in the same transaction as the insertion
- * @returns whether the request was stored; false if a request with this id exists
+ * @returns whether the request was stored; false if its id is already taken
  * @throws UnknownUserError
  */
 export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: Sql): Promise<boolean> {

@@ -1,7 +1,7 @@
 /**
- * Creates requests. Creates requests. A new request charges its quota for all files that the catalogue contains, or
- * fails. The transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts
- * adds files to existing requests.
+ * Creates requests. Creates requests. A new request charges its quota for all its files in the catalogue, or fails. The
+ * transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts adds files
+ * to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -45,14 +45,14 @@ export interface CreateRequestInput extends LimitsInput {
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. An empty text means the address of the quota. */
+  /** Address for the first-file email. An empty text means the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
 
 /**
- * Creates a request and charges the known files. Files that enter the catalogue later join the request as long as its
- * limits and the quota allow.
+ * Creates a request, and charges its quota for the files that are in the catalogue. Files that enter the catalogue
+ * later join the request as long as its limits and the quota allow.
  * @returns the id of the request
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
@@ -63,8 +63,8 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for a part of a stage request. If a file cannot be staged, records the problem, and the file never
- * joins the request later.
+ * Creates a request for a part of a stage request. If a file cannot be staged, records why, and the file never joins
+ * the request.
  * @returns the id of the request; undefined if no file can be staged, so that no request is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
@@ -109,8 +109,8 @@ async function createAudited(
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
 /**
- * Stores a checked request. @returns undefined if nothing was stored, because overdue requests of the quota must be
- * ended before
+ * Stores a checked request. @returns undefined if nothing was stored, because the quota's overdue requests must end
+ * first
  */
 async function store(
   ctx: Context,
@@ -158,7 +158,7 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
   };
 }
 
-/** Checks all parts of a new request that need no database. @throws InvalidInputError */
+/** Checks everything in a new request that can be checked without the database. @throws InvalidInputError */
 export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
   const selection = checkSelection(ctx, input);
   const label = input.label ? checkText('label', input.label) : defaultLabel(selection);
@@ -183,7 +183,7 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give only one');
   if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
-  checkSelectionSize(ctx, pattern, files); // check the number of paths before each path is checked
+  checkSelectionSize(ctx, pattern, files); // check the number of paths before checking each path
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
@@ -207,7 +207,7 @@ function defaultLabel(selection: FileSelection): string {
 
 /**
  * Checks the address for an email. The address is undefined if it was not given, null for no email, and empty for the
- * address of the quota.
+ * quota's address.
  * @throws InvalidInputError
  */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
@@ -279,7 +279,7 @@ function insertRequest(
 }
 
 /**
- * Stores a request of listed files. Known paths become request files; unknown paths become unresolved paths.
+ * Stores a request that lists its files. Known paths become request files; unknown paths become unresolved paths.
  * @returns the id of the request, the number of its files, and the number of restored files among them
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
@@ -345,7 +345,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  // check the patterns again, because the quota was not locked at the first check
+  // check the patterns again, because the quota was not locked during the first check
   await checkPatterns(ctx, tx, request.quota);
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
@@ -365,8 +365,8 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request that contains the listed files, in order, as far as the quota has room. Excludes each file larger
- * than the free room of the quota, so that later files may still fit.
+ * Stores a request that contains the listed files, in order, if the quota has room for them. Excludes each file larger
+ * than the quota's free room, so that later files may still fit.
  * @returns the id of the request, the number of its files, and the number of restored files among them; no id if no
  *   file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
@@ -411,7 +411,7 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-/** Returns a query of the files of a stage request, as rows `l`. */
+/** Returns a query that selects a stage request's files as rows `l`. */
 export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
@@ -421,13 +421,13 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 
 /**
  * The reason why the path `l` with its file `f` cannot be staged, regardless of other files. QUOTA_FULL means that the
- * file alone is larger than the free room of the quota.
+ * file alone is larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** The condition that there are files below the path `l` that the caller may list. */
+/** The condition that the caller may list files below the path `l`. */
 export const isDirectory = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -42,7 +42,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
 
 /**
  * Ends the overdue requests of a quota. Runs in its own transaction, because recalls must be locked before quotas and
- * files. While the database's clock is implausible, no request is ended, and overdue requests keep their charge.
+ * files. While the database's clock is implausible, no request is ended, and overdue requests remain charged.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -94,7 +94,7 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete in a second statement after the locks, to see request files that earlier lock holders added
+  // delete in a second statement after locking, to see request files that earlier lock holders added
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -113,8 +113,8 @@ interface ReleaseFilesInput {
  * whose paths are not recorded. Released files never join the request again, even if the request is revived. The
  * remaining files determine the request's state. If no file remains, the request is complete.
  *
- * Releasing a file twice changes nothing. For a path that the catalogue never knew, the first release deletes the only
- * record, so a second release is rejected.
+ * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its
+ * only record, so a second release is rejected.
  * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
  * @returns the id of the request
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After

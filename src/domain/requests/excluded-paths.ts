@@ -6,8 +6,8 @@
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
  * smallest size of the unrecorded files (`excluded_size`). When a user has reached the limit, imports still add files
  * to requests with room, but record no further excluded files. When a request has room for a file of size
- * `excluded_size`, joins.ts searches the catalogue for the request's pattern. This search also runs while recorded
- * paths of the request still wait for room.
+ * `excluded_size`, joins.ts searches the catalogue for the request's pattern. joins.ts searches the catalogue even
+ * while recorded paths of the request still wait for room.
  *
  * Files that are not excluded need rows too (request files). So an import adds at most `limits.importJoins` files to a
  * user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
@@ -32,7 +32,7 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
 
-/** The number of further excluded paths that the quota `q` may record. */
+/** How many more excluded paths the quota `q` may record. */
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
@@ -48,7 +48,7 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 
 /**
  * Limits the excluded files in the temporary table `joining` to the number of paths that each quota may still record.
- * Keeps the first files in the order of requests and paths. Updates `excluded_size`. The caller must have locked the
+ * Keeps the first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the
  * requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
@@ -110,7 +110,8 @@ export async function releaseUnrecorded(
 }
 
 /**
- * Maximum number of patterns that are searched together. The patterns of a group need at most some tens of megabytes.
+ * Maximum number of patterns that are searched together. A group's patterns need at most some tens of megabytes of
+ * memory.
  */
 const GROUP = 20_000;
 const PAGE = 2000;
@@ -162,7 +163,7 @@ export async function findMatched(
   await tx.query(sql`ANALYZE matched`);
 }
 
-/** Makes the next `findMatched` of the transaction search all requests again. */
+/** Makes the transaction's next `findMatched` call search all requests again. */
 export async function resetMatched(tx: Transaction): Promise<void> {
   await tx.query(sql`DROP TABLE IF EXISTS pg_temp.matched, pg_temp.searched`);
 }
@@ -237,12 +238,12 @@ class MatchBuffer {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** Returns whether a file of the current page of files was already excluded from the request. */
+  /** Returns whether a file on the current page of files was already excluded from the request. */
   isOver({ id }: OpenPattern): boolean {
     return this.excluded.has(id);
   }
 
-  /** Remembers the file if it is the smallest file of the page that is excluded from the request. */
+  /** Remembers the file if it is the smallest file on the page that the request excludes. */
   addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
     const excluded = this.excluded.get(requestId);
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);

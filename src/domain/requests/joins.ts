@@ -1,7 +1,7 @@
 /**
- * Adds files to existing requests and charges them. If a limit of the request or the quota has no room for a file, the
- * file is recorded as excluded, with the reason. A released file never joins the request again. All functions run under
- * the catalogue lock, so that no file is missed. create.ts adds the files of new requests.
+ * Adds files to existing requests and charges them. If a file exceeds a limit of the request, or does not fit into the
+ * quota, it is recorded as excluded, with the reason. A released file never joins the request again. All functions run
+ * under the catalogue lock, so that no file is missed. create.ts adds the files of new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -44,12 +44,12 @@ async function joinFiles(
 const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
 
 /**
- * Compares files with the open patterns before the catalogue is locked, because no request can be created under the
- * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
- * searches the remaining requests under the lock. So no pair of file and pattern is missed.
+ * Compares files with the open patterns before the catalogue is locked, because no request can be created while it is
+ * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
+ * searches the remaining requests under the lock. So every file is compared with every pattern.
  *
- * This function searches the requests that are live now. `findJoining` checks again that a searched request is live and
- * may contain the file.
+ * This function searches the requests that are live when it runs. `findJoining` checks again that a searched request is
+ * live and may contain the file.
  *
  * A request that is created or revived before the lock cannot see uncommitted files. The lock waits until requests that
  * are being created have committed, and `findJoining` searches them.
@@ -115,7 +115,8 @@ export async function storeJoining(
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await recordSkipped(tx);
   await tx.query(sql`ANALYZE joining`);
-  // before the lock, another transaction may have ended the requests, added the same files, or released the paths
+  // before the requests were locked, another transaction may have ended them, added the same files, or released the
+  // paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
           OR EXISTS (SELECT FROM request_file h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
@@ -135,7 +136,7 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Subtracts paths that the catalogue now knows from the quotas' counts of unknown paths. */
+/** Subtracts paths that the catalogue now contains from the quotas' counts of unknown paths. */
 async function subtractResolved(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
@@ -146,7 +147,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files that exceed a limit of their request, so that these files are not charged to the quota. */
+/** Marks files that exceed a limit of their request, so that they are not charged to the quota. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -252,9 +253,9 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas with a request to which an excluded file may now be added, or whose excluded file now has another
- * reason. Checks two paths of each live request: the first path excluded by the quota, and the first path excluded by a
- * limit. Does not check unknown paths, because an import adds the files of unknown paths.
+ * Selects quotas with an excluded file that may now join its request, or that is now excluded for another reason.
+ * Checks two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit.
+ * Does not check unknown paths, because an import adds the files of unknown paths.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -342,7 +343,7 @@ export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<
 }
 
 /**
- * Updates excluded paths of a revived request whose files were withdrawn, renamed or purged after the request ended.
+ * Updates a revived request's excluded paths if their files were withdrawn, renamed or purged after the request ended.
  * Deletes or marks the paths as `resetWithdrawnPaths` does. The caller must have locked the request, and must count its
  * unknown paths afterwards.
  */

@@ -5,14 +5,14 @@ import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { checkBytes } from '../input.js';
 
-/** Limits of the files in a request. Null means no limit. Released files do not count. */
+/** Limits on the files in a request. Null means no limit. Released files do not count. */
 export interface Limits {
   maxFiles: number | null;
   /** Bytes. */
   maxBytes: bigint | null;
 }
 
-/** Limits in a user's input. A limit is undefined if the user has not given it, and null if the user wants no limit. */
+/** Limits in a user's input. A limit is undefined if the user did not give it, and null if the user wants no limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
   /** Bytes. */
@@ -21,7 +21,10 @@ export interface LimitsInput {
 
 const MAX_FILES = 2 ** 31 - 1;
 
-/** Returns the given limits. A limit that is not given keeps its current value. @throws InvalidInputError */
+/**
+ * Returns the limits after the user's input. A limit that the input omits keeps its current value. @throws
+ * InvalidInputError
+ */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
   const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
   if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {

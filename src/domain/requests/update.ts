@@ -37,7 +37,7 @@ interface UpdateRequestInput extends LimitsInput {
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. Null removes the address. An empty text means the address of the quota. */
+  /** Address for the first-file email. Null removes the address. An empty text means the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
