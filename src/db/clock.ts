@@ -1,19 +1,19 @@
 /**
- * Computes the database server's time in this process between readings of the server's clock. Ignores a reading that
- * contradicts the time elapsed in this process. After such a reading, the clock continues from earlier readings until
- * the server's clock is plausible again, or until the server's new time is accepted (domain/clock.ts).
+ * Computes, in this process, the database server's time between readings of the server's clock. Ignores a reading that
+ * contradicts the time elapsed in this process. After a contradictory reading, the clock continues from earlier
+ * readings until the server's clock is plausible again, or until the server's new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { timeOf } from '../core/time.js';
 
-/** Maximum drift of this host's clock against the server's clock, in microseconds per millisecond. */
+/** Maximum drift of this host's clock relative to the server's clock, in microseconds per millisecond. */
 const DRIFT = 0.1;
 
 /**
- * Maximum step that counts as small. If the server's clock is set back by a small step, `now` repeats its last time, so
- * that later events do not get earlier times.
+ * Largest backward step of the server's clock that counts as small. After a small step, `now` repeats its last time
+ * until the server's clock catches up, so that later events do not get earlier times.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
@@ -23,12 +23,12 @@ const SMALL_STEP_MICROS = 1_000_000;
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
-/** Minimum length of a suspension of the host that can explain a jump of the server's clock. */
+/** Length of the shortest host suspension that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
 /**
  * Seconds since this host's start. `elapsed` includes the time during which the host was suspended, and `running`
- * excludes this time.
+ * excludes it.
  */
 export interface HostTime {
   running: number;
@@ -58,8 +58,8 @@ export function readBoot(): string {
 }
 
 /**
- * Returns the seconds between two times of a host. Uses `elapsed` only after a suspension, because in some containers
- * `elapsed` starts at 0 when the container starts.
+ * Returns the seconds between two `HostTime` values of one host. Uses `elapsed` only after a suspension, because in
+ * some containers `elapsed` starts at 0 when the container starts.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];

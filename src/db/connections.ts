@@ -3,7 +3,7 @@ import pg from 'pg';
 import type { Database } from './pools.js';
 import { sql } from './sql.js';
 
-/** Number of connections that a process needs: `least` when the process is idle, `most` under load. */
+/** Number of connections that a process needs: `least` when it is idle, `most` under load. */
 export interface Needs {
   least: number;
   most: number;
@@ -15,7 +15,7 @@ export interface ConnectionLimits {
   database: string;
   isSuperuser: boolean;
   /**
-   * Connection limit of the server, without the connections that are reserved for superusers and for roles with
+   * The server's connection limit, minus the connections reserved for superusers and for roles with
    * `pg_use_reserved_connections`.
    */
   ofServer: number;

@@ -1,7 +1,7 @@
 /**
- * Supports `sslmode` of a database URL as libpq does. The driver pg connects either with or without encryption, so this
- * module remembers which way a server accepts. `require` is stricter than in libpq: Tapegate checks the certificate, as
- * `verify-full` does.
+ * Supports `sslmode` in a database URL as libpq does. The driver pg connects either with or without encryption, so this
+ * module remembers which of the two a server accepts. `require` is stricter than in libpq: Tapegate checks the
+ * certificate, as `verify-full` does.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
@@ -17,9 +17,7 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/**
- * URLs, without secrets, for which only the second `sslmode` is tried, because the server refused the first `sslmode`.
- */
+/** URLs, without secrets, for which only the second `sslmode` is tried, because the server refused the first. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -27,13 +25,13 @@ const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 export interface Encryption {
   /** The URL in the form that pg understands. */
   url: string;
-  /** @returns whether the server refused the first `sslmode`, so that the caller must try the second `sslmode` */
+  /** @returns whether the server refused the first `sslmode`, so that the caller must try the second */
   learn(error: unknown): boolean;
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * Returns an error with the remedy if the server has no TLS and this process never reached the server. In this case,
-   * a retry cannot succeed. Returns any other error unchanged.
+   * Returns an error with the remedy if the server does not support TLS and this process has never reached it. In this
+   * case, a retry cannot succeed. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -63,7 +61,7 @@ export function readEncryption(url: string): Encryption {
 }
 
 /**
- * Rewrites the URL for pg, which otherwise warns on standard error about values of `sslmode` whose meaning will change.
+ * Rewrites the URL for pg, which otherwise warns on standard error about `sslmode` values whose meaning will change.
  */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
@@ -76,7 +74,8 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
 /**
- * Whether pg reports that the server has no TLS. The check compares the message, because this error of pg has no code.
+ * Whether pg reports that the server does not support TLS. The check compares the message, because pg gives this error
+ * no code.
  */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 

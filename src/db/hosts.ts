@@ -1,12 +1,12 @@
 /**
- * The servers of a database: one accepts writes, and the other servers are its standbys. pulse.ts finds the server that
- * accepts writes.
+ * A database's servers: one accepts writes, and the others are its standbys. pulse.ts finds the server that accepts
+ * writes.
  */
 import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for one server after another, in the order of the URL, until a call succeeds.
+ * Calls `ask` for one server after another, in the order in which the URL lists them, until a call succeeds.
  * @throws if all servers fail: an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {

@@ -1,5 +1,5 @@
 /**
- * Manages all connections of a process to the database. If the database stops answering, closes all connections
+ * Manages all of a process's connections to the database. If the database stops answering, closes all connections
  * together, and opens none until the database answers again. So callers soon get an error, instead of waiting for a
  * server that hangs.
  */
@@ -84,7 +84,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // send one message, which returns one result for each statement
+      // send one message, for which the server returns one result per statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -94,7 +94,7 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** Returns a statement that is sent in the same message as the session settings, without a round trip of its own. */
+  /** Returns a statement that is sent in the same message as the session settings, to avoid a round trip. */
   protected question(): string {
     return '';
   }
@@ -106,7 +106,7 @@ export class SocketClient extends pg.Client {
   protected check(_answer: pg.QueryResult | undefined): void {}
 }
 
-/** A client that leaves the settings of its session unchanged, because other programs may share the session. */
+/** A client that leaves its session's settings unchanged, because other programs may share the session. */
 export class BareClient extends SocketClient {
   protected override async begin(): Promise<this> {
     return this;
@@ -185,7 +185,7 @@ export class Line {
     const line = this;
     this.Client = class extends SocketClient {
       private plannedAt = performance.now();
-      /** Number of times that prepared statements of this connection have become invalid. */
+      /** Number of times that this connection's prepared statements have become invalid. */
       private losses = 0;
       private expected: string | undefined;
 
@@ -212,7 +212,7 @@ export class Line {
       }
 
       /**
-       * Converts the error of an 'error' event with `toUnavailable`. A pool learns from this event that a connection
+       * Converts the error in an 'error' event with `toUnavailable`. A pool learns from this event that a connection
        * broke during a query.
        */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
@@ -281,7 +281,7 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** Replaces the timestamp parser in a query of Prisma's adapter, which would convert timestamps to Date. */
+/** In a query of Prisma's adapter, replaces the timestamp parser, which would convert timestamps to Date. */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -306,7 +306,7 @@ const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
  * Messages of the driver's errors, which have no codes. The last message appears if the process uses its pool after
- * closing the pool.
+ * closing it.
  */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
@@ -340,8 +340,8 @@ function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
 }
 
 /**
- * Returns whether a wait for a lock reached its time limit. A failed `NOWAIT` has the same code, and the message
- * depends on the server's language. So the check compares the name of PostgreSQL's routine.
+ * Returns whether a wait for a lock timed out. A failed `NOWAIT` reports the same code, and the message depends on the
+ * server's language. So the check compares the name of PostgreSQL's routine.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

@@ -1,5 +1,5 @@
 /**
- * Defines all locks, and the one order in which transactions take locks, so that no two transactions wait for each
+ * Defines all locks, and the order in which all transactions take them, so that no two transactions wait for each
  * other.
  * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in the order of their ids.
  * Locking a row again is harmless.
@@ -10,20 +10,20 @@
  * results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers the
  * webhook's messages.
  * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. A
- * transaction that takes or returns a claim of a removal locks the claim last.
- * - Two transactions that insert the same path wait for each other at the unique index of paths. Imports insert paths
- * in sorted order, before they take the catalogue's lock. A rename of files to a path that an import is adding can
+ * transaction that takes or returns a claim to remove a copy locks the claim last.
+ * - Two transactions that insert the same paths may wait for each other at the unique index on paths. Imports insert
+ * paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an import is adding can
  * deadlock with the import. PostgreSQL resolves the deadlock by ending one transaction, which is run again.
  * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
  * orphans and changed copies, call `settleRequests` after locking other files. So two transactions may deadlock.
  * PostgreSQL then ends one transaction, which is run again.
  * - While a transaction has files locked, a trigger marks the links at the files' archive paths. The transaction that
- * later updates the marked links waits for no row.
+ * later updates the marked links does not wait for any row.
  * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception is a
  * statement that locks a disk and then the disk's suspension.
  */
 /**
- * All locks, from first to last. Events need no lock, because events are new rows.
+ * All locks, from first to last. Events do not need a lock, because they are always new rows.
  * - `webhooks`: the set of webhooks, and the last event that was scanned for webhooks
  * - `library`: an import holds this lock, so that no library is removed while the import adds volumes
  * - `places`: allocation of positions on volumes

@@ -2,7 +2,7 @@
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
-/** Locking clauses at the end of a SELECT, each with the usual alias of its table. */
+/** Locking clauses at the end of a SELECT, each with its table's usual alias. */
 export const locking = {
   /** Lock for removing the library. */
   library: sql`FOR UPDATE OF b`,
@@ -19,8 +19,8 @@ export const locking = {
   /** Lock that prevents other changes of the quota, and new requests in the quota. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
-   * Lock that keeps the quota of a request from being removed before the commit. The lock on the request's row alone
-   * would not prevent the removal. No writer of the quota, except its removal, waits for this lock.
+   * Lock that keeps a request's quota from being removed before the commit. The lock on the request's row alone would
+   * not prevent the removal. Of all writes to the quota, only its removal waits for this lock.
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
@@ -31,7 +31,7 @@ export const locking = {
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
   /**
    * Lock that prevents other engines from claiming the drive. Renewing the drive's lease does not conflict with this
-   * lock; all other writes of the drive do.
+   * lock; all other writes to the drive's row do.
    */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
@@ -122,18 +122,18 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
- * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if
- * the lock is free, so that only one of several engines does the work.
+ * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if it
+ * is free, so that only one of several engines does the work.
  */
 export const advisoryKeys = {
-  /** Lock for numbering events. The function `number_events` takes this lock only if the lock is free. */
+  /** Lock for numbering events. The function `number_events` takes this lock only if it is free. */
   eventNumbers: 1,
   /** Lock that `lockCatalogue` takes. */
   catalogue: 2,
   /** Lock for allocating positions on volumes. */
   places: 3,
   demo: 4,
-  /** Lock for deleting events. The function `number_events` also takes this lock, if the lock is free. */
+  /** Lock for deleting events. The function `number_events` also takes this lock, if it is free. */
   history: 5,
   /** Lock for counting the site's activity. */
   curves: 6,
@@ -147,9 +147,9 @@ type AdvisoryKey = keyof typeof advisoryKeys;
 export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
- * Locks the catalogue until the commit. A transaction that matches a request with the catalogue takes the lock in mode
- * `shared`. A transaction that adds files takes the lock in mode `alone`. So every file that is added after a request's
- * match, but before the request's commit, joins the request.
+ * Locks the catalogue until the commit. A transaction that matches a request against the catalogue takes the lock in
+ * mode `shared`. A transaction that adds files takes the lock in mode `alone`. So every file that is added after a
+ * request's match, but before the request's commit, joins the request.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
@@ -159,13 +159,13 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
 /** SQL expression that tries to lock the catalogue in shared mode, and returns whether the lock was free. */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
-/** Waits for an advisory lock, and holds the lock until the commit. */
+/** Waits for an advisory lock, and holds it until the commit. */
 export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }
 
 /**
- * Takes an advisory lock until the commit, unless another transaction has the lock.
+ * Takes an advisory lock until the commit, unless another transaction has it.
  * @returns whether the lock was taken
  */
 export async function tryAdvisory(tx: Transaction, key: AdvisoryKey): Promise<boolean> {

@@ -1,8 +1,9 @@
 /**
- * Applies pending migrations at start-up. Other commands only require that no migration is pending.
- * - Tapegate uses the same table of migrations, checksums and advisory lock as `prisma migrate deploy`. So either
- * program can migrate a database, and several processes may start at once.
- * - A migration and its record are written in one transaction, so a killed process leaves no part of a migration.
+ * Some commands apply pending migrations when they start. The others only require that no migration is pending.
+ * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
+ * can migrate a database, and several processes may start at the same time.
+ * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
+ * done.
  * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
  * migration removes columns and tables that no version reads any more (contract).
  * - `compatibility.json` names the oldest version that works with each migration. The database stores the names of
@@ -48,7 +49,7 @@ export async function migrate(
 /**
  * Rejects a database that has a pending migration.
  * @param config the connection to a database with Tapegate's tables
- * @returns an empty list, because this function applies no migration
+ * @returns an empty list, because this function does not apply migrations
  */
 export async function requireCurrent(
   config: pg.ClientConfig,
@@ -110,7 +111,7 @@ async function readMigrations(dir: string): Promise<Migration[]> {
   return await Promise.all(migrations);
 }
 
-/** Returns the checksum of each applied migration, by the migration's name. */
+/** Returns the checksum of each applied migration, by migration name. */
 async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
     `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished
@@ -154,7 +155,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
 }
 
-/** Copies compatibility.json to the database, because older versions do not have the entries of newer migrations. */
+/** Copies compatibility.json to the database, because older versions do not have the entries for newer migrations. */
 async function recordOldest(client: pg.Client, dir: string): Promise<void> {
   const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(

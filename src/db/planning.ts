@@ -14,17 +14,16 @@ const [on, off] = ['on', 'off'];
 
 /**
  * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
- * disabled node if no other node is possible, as for a temporary table without an index. At such a cost PostgreSQL
- * would compile the plan, which takes fifty times as long as running the plan.
+ * disabled node if no other node is possible, as for a temporary table without an index. With this extra cost,
+ * PostgreSQL would compile the plan, which takes fifty times as long as running it.
  */
 const uncompiled = { jit: off };
 
 /**
- * Returns a statement that makes PostgreSQL look up rows by key, regardless of the row count that PostgreSQL expects.
- * The settings last until `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes
- * several times as long as running the statement. Bitmap scans are off because the planner underestimates the cost of
- * the trigram index before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries
- * of the index.
+ * Returns a statement that makes PostgreSQL look up rows by key, regardless of how many rows it expects. The settings
+ * last until `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes several times as
+ * long as running the statement. Bitmap scans are off because the planner underestimates the cost of the trigram index
+ * before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries of the index.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -41,7 +40,7 @@ export const plannedByKeys = () =>
 
 /**
  * Returns a transaction whose later statements look up rows by key. All statements of this transaction are prepared, so
- * the text of a statement must not depend on values. Callers must use the returned transaction instead of `tx`, also to
+ * a statement's text must not depend on values. Callers must use the returned transaction instead of `tx`, also to
  * record events.
  */
 export function byKeys(tx: Transaction): Transaction {

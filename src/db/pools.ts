@@ -18,8 +18,8 @@ import { Pulse } from './pulse.js';
 
 /**
  * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. The option sets how many bytes of a
- * function's code run before V8 optimizes the function. With V8's default, a short command takes twice the CPU time
- * (0.70 s instead of 0.39 s). A server under load still reaches the limit within its first queries.
+ * function's code run before V8 optimizes it. With V8's default, a short command takes twice the CPU time (0.70 s
+ * instead of 0.39 s). A server under load still reaches the limit within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -95,7 +95,7 @@ export interface DatabaseOptions {
 const STANDSTILL_MS = 60_000;
 
 /**
- * Time limit for a statement, waits for locks included. Imports have no time limit. For a list, the limit applies to
+ * Time limit for a statement, including waits for locks. Imports have no time limit. For a list, the limit applies to
  * each page.
  */
 const STATEMENT_MS = 300_000;
@@ -112,7 +112,7 @@ const KEEP_ALIVE_MS = 10_000;
 const PLANS = 250;
 /** Time limit for a heartbeat. After a heartbeat that exceeds the limit, the next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
-/** Maximum time that an ending process waits for a database that does not answer. */
+/** Maximum time that an exiting process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
 /**
@@ -131,16 +131,16 @@ export const ENGINE_POOL = 6;
  */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
-/** GraphQL queries that a gateway executes at the same time. */
+/** Number of GraphQL queries that a gateway executes at the same time. */
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
 /**
- * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow line of 256 kB/s,
- * on which a list of ten million files takes some hours.
+ * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow 256 kB/s line, on
+ * which a list of ten million files takes hours.
  */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** Maximum number of connections of a process, by the type of process. */
+/** Maximum number of connections of a process, by process type. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
   /** Connections of one engine process, which serves a drive or runs the jobs. */
@@ -207,7 +207,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pulse,
     clock,
     Client: line.Client,
-    /** Settings for a connection to the server that accepts writes, once this server is known. */
+    /** Settings for a connection to the server that was last known to accept writes. */
     get config() {
       return hosts.current;
     },
@@ -222,12 +222,12 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   };
 }
 
-/** Creates the limiters for pools of the given sizes. */
+/** Creates the limiters for pools with `connections` and `streams` connections. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists
   const half = Math.max(Math.ceil(connections / 2), 1);
-  // each limiter of slow changes gets a third, and quick changes get a fifth, so that reads never wait for changes
+  // slow changes get two thirds of the connections, and quick changes a fifth, so that reads never wait for changes
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {

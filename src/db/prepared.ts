@@ -1,25 +1,25 @@
 /**
- * Prepares statements by name on each connection. PostgreSQL parses the text once, and after some uses makes one plan
- * for all values. Only lookups by key are prepared, because one plan suits all keys. A search is not prepared, because
- * it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a plan made for a
- * nearly empty table would scan the whole table until PostgreSQL has new statistics, which may take minutes. A prepared
- * statement ends with its connection. On a live connection, a prepared statement may become invalid: a migration
- * changes the type of a column, or a pooler drops the statement. If a prepared statement has become invalid, the
- * connection uses new names for all statements (line.ts). The failed statement or its transaction is run again.
+ * Prepares statements by name on each connection. PostgreSQL parses a statement's text only once, and makes one plan
+ * for all values after a few uses. Only lookups by key are prepared, because one plan suits all keys. A search is not
+ * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a
+ * plan made for a nearly empty table would scan the whole table until PostgreSQL has new statistics, which may take
+ * minutes. A prepared statement ends with its connection. On a live connection, a prepared statement becomes invalid if
+ * a migration changes a column's type or a pooler drops the statement. The connection then uses new names for all
+ * statements (line.ts). The failed statement or its transaction is run again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
-/** Maximum number of named statements. The text of a statement contains no values, so there are few different texts. */
+/** Maximum number of named statements. A statement's text contains no values, so there are few different texts. */
 const MAX_NAMES = 500;
 
 const names = new Map<string, string>();
 
 /**
- * Gives the statement a name, and returns the statement. The name has no effect in a statement that becomes a part of
- * another statement.
+ * Gives the statement a name, and returns it. The name has no effect in a statement that becomes a part of another
+ * statement.
  */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);

@@ -34,14 +34,14 @@ const TOO_MANY_CONNECTIONS = '53300';
 const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
 
 interface Listener {
-  /** Called whenever a connection begins to listen. Notifications before this call may have been missed. */
+  /** Called whenever a connection begins to listen. Notifications sent before this call may have been missed. */
   onBegin(): void;
   onNotification(payload: string | undefined): void;
   onEnd(): void;
 }
 
 export class Pulse {
-  /** Called after each answer. A failure or delay of this callback does not affect the checks. */
+  /** Called after each answer from the database. A failure or delay of this callback does not affect the checks. */
   onBeat: () => Promise<void> = async () => {};
   private readonly options: PulseOptions;
   private readonly lostMs: number;
@@ -50,7 +50,7 @@ export class Pulse {
   /** The connection that listens for notifications. */
   private listening: pg.Client | undefined;
   private lostAt: number | undefined;
-  /** Number of steps without an answer since the last answer. */
+  /** Number of steps since the last answer. */
   private silence = 0;
   private isClosed = false;
   private wake = () => {};
@@ -114,7 +114,7 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // check again at once, because one connection may break while the server works
+        // check again immediately, because one connection may break while the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -170,7 +170,7 @@ export class Pulse {
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
-      this.wake(); // check at once whether the server still answers
+      this.wake(); // check immediately whether the server still answers
     });
     return client;
   }
@@ -205,8 +205,8 @@ export class Pulse {
   }
 
   /**
-   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that the time
-   * during which this process itself stalled does not count.
+   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that time
+   * during which this process itself stalls does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
@@ -259,7 +259,8 @@ export class Pulse {
 }
 
 /**
- * Whether the server refused only a statement, and kept the connection. A server that shuts down ends its connections.
+ * Whether the server refused only a statement and kept the connection open. A server that shuts down ends its
+ * connections.
  */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
@@ -281,10 +282,10 @@ function isThere(error: unknown): boolean {
 const GRACE_MS = 500;
 
 /**
- * Connects to the server that accepts writes. Queries all servers at once, so that a silent server does not delay the
- * search.
+ * Connects to the server that accepts writes. Queries all servers in parallel, so that a silent server does not delay
+ * the search.
  * @param patienceMs the time limit for all answers
- * @throws AggregateError with the problem of each server if no server accepts writes
+ * @throws AggregateError with each server's problem if no server accepts writes
  * @throws Error if two servers accept writes, because writes to an isolated server would be lost
  */
 async function findWritable(

@@ -12,7 +12,9 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** Only current value that `value` may replace. If `replaces` is undefined, `value` replaces any current value. */
+  /**
+   * The only current value that `value` may replace. If `replaces` is undefined, `value` replaces any current value.
+   */
   replaces?: string;
 }
 
@@ -104,7 +106,7 @@ export const requiredSettings: readonly SessionSetting[] = [
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Splits the configuration of a connection into the configuration without settings, and the statement that applies the
+ * Splits a connection's configuration into the configuration without settings, and the statement that applies the
  * settings.
  * @param config the configuration for `pg.Client`; `statement_timeout` and similar options count as required settings
  */
@@ -151,7 +153,7 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 /**
  * Returns the SQL that applies the settings, as one message, which PostgreSQL runs as one transaction. The SQL works
  * regardless of the site's default settings. It sets the isolation level, because a standby refuses a SELECT at level
- * `serializable`. It names the schema of each function, because a `search_path` could replace functions.
+ * `serializable`. It names each function's schema, because a `search_path` could substitute other functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

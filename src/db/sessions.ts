@@ -15,8 +15,8 @@ const ANSWER_MS = 10_000;
 /**
  * Compares the server process of an idle client with the server processes of two clients that each have an open
  * transaction. A pooler in transaction mode gives the idle client's server connection to another client, or moves the
- * idle client. Changes nothing and leaves no state on a shared connection.
- * @throws Error unless each session has a server connection for itself
+ * idle client to another server connection. Changes nothing and leaves no state on a shared connection.
+ * @throws Error unless each session has its own server connection
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {
   const clients: pg.Client[] = [];

@@ -38,7 +38,7 @@ export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }
 
-/** Joins the conditions by AND; returns `true` if there are no conditions. */
+/** Joins the conditions with AND; returns `true` if there are no conditions. */
 export function allOf(conditions: readonly Sql[]): Sql {
   return conditions.length === 0 ? sql`true` : join(conditions, ' AND ');
 }

@@ -34,10 +34,7 @@ interface TransactionObserver {
    * run.
    */
   onBegin(run: TransactionRun): void;
-  /**
-   * Whether `onStatement` calls `ask`. With such an observer, statements run one at a time instead of sharing round
-   * trips.
-   */
+  /** Whether `onStatement` calls `ask`. If so, statements run one by one instead of sharing round trips. */
   asks?: boolean;
   /**
    * Called after each statement.
@@ -171,8 +168,9 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
 
 /**
- * The statements of one transaction on its connection. If the client pipelines, each statement is sent at once, and the
- * server runs them in order. After a failure, the server rejects all later statements, and COMMIT rolls back.
+ * The statements of one transaction on its connection. If the client pipelines, each statement is sent immediately, and
+ * the server runs the statements in order. After a failure, the server rejects all later statements, and COMMIT rolls
+ * back.
  */
 class TransactionSession {
   private readonly client: pg.PoolClient;
@@ -207,7 +205,7 @@ class TransactionSession {
    */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
-    // wait for statements that are not sent yet; a client that pipelines need not wait for answers
+    // wait for statements that have not been sent yet; a client that pipelines need not wait for answers
     await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
     if (this.failure) this.fail(this.failure.error);
     const answer = await this.client.query(COMMIT).catch((error) => {

@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files while a server writes to the files, or restores a cluster from a backup. Syncs each copied
- * file to disk, and computes the file's checksum during the copy.
+ * Copies a cluster's files while a server writes to them, or restores a cluster from a backup. Syncs each copied file
+ * to disk, and computes its checksum while copying it.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -12,16 +12,16 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** Directories whose contents a backup omits, because a server recreates the contents at each start. */
+/** Directories whose contents a backup omits, because a server recreates them at each start. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Files that a backup omits, because they belong to a running server or are of no use in a copy of the cluster. */
+/** Files that a backup omits, because they belong to a running server or are useless in a copy of the cluster. */
 const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /**
- * Path of the control file, which a backup copies last. An older copy would not match the copies of the other files.
+ * Path of the control file, which a backup copies last. A control file copied earlier would not match the other files.
  */
 const CONTROL = 'global/pg_control';
 
@@ -30,7 +30,7 @@ interface Listed {
   files: string[];
 }
 
-/** Lists the directories and files of a cluster for a backup, without the WAL files. `pg_control` is the last file. */
+/** Lists a cluster's directories and files for a backup, except the WAL files. `pg_control` comes last. */
 export async function listCluster(dataDir: string): Promise<Listed> {
   const listed: Listed = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
@@ -60,7 +60,7 @@ async function listInto(listed: Listed, dataDir: string, directory: string): Pro
 }
 
 /**
- * @param to.owner the owner of the copy; default: this process's user
+ * @param to.owner the copy's owner; default: this process's user
  * @returns the file's entry for the manifest; undefined if the file no longer exists
  */
 export async function copyFile(
@@ -92,9 +92,7 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/**
- * Reads pg_control until two reads return the same bytes, because the server may write to the file at the same time.
- */
+/** Reads pg_control until two reads return the same bytes, because the server may be writing to the file. */
 function readWhole(fd: number): Buffer {
   const look = () => {
     const buffer = Buffer.alloc(CHUNK);

@@ -4,13 +4,13 @@ import pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import { connect, SocketClient } from '../line.js';
 
-/** Tables that are not copied, because the command `migrate` has filled these tables in the target database. */
+/** Tables that are not copied, because the command `migrate` has filled them in the target database. */
 const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 
 interface Table {
   name: string;
   columns: string[];
-  /** Names of the tables that must be copied first, because foreign keys refer to these tables. */
+  /** Names of the tables that must be copied before this table, because its foreign keys refer to them. */
   needs: string[];
 }
 
@@ -57,7 +57,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables in an order in which each table follows the tables that its foreign keys refer to */
+/** @returns the tables, each after the tables that its foreign keys refer to */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

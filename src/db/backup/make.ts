@@ -1,6 +1,6 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
- * the WAL written during the copy. With this WAL, a restored server reaches the state at the end of the backup.
+ * the WAL written during the copy. By replaying the WAL, a restored server reaches the state at the end of the backup.
  * `pg_backup_start` and `pg_backup_stop` mark the start and the end of the backup. A replication slot retains the WAL
  * while the backup's connection lives. The backup takes no locks.
  */
@@ -53,7 +53,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
   }
 }
 
-/** Rejects a target inside the database's directory: such a backup would contain itself and every earlier backup. */
+/** Rejects a target inside the database's directory, where the backup would contain itself and every earlier backup. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // skip the check, because creating the backup reports the missing directory

@@ -25,7 +25,10 @@ export interface Manifest {
   /** PostgreSQL's version, such as `18.4`. `platform` is PostgreSQL's platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /** Start of the backup. A restored database has the state of some moment between `startedAt` and `endedAt`. */
+  /**
+   * Start of the backup. A restored database has the state that the original had at some moment between `startedAt` and
+   * `endedAt`.
+   */
   startedAt: string;
   endedAt: string;
   directories: string[];

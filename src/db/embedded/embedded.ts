@@ -1,11 +1,11 @@
 /**
- * Starts the embedded PostgreSQL server of a directory, or attaches to the server that already runs there. The server
- * listens only on a Unix socket.
- * - The server is detached: it survives a killed parent, and the next process attaches to it.
- * - If several processes start the server at once, PostgreSQL's lock file lets one server run, and all processes attach
- * to it.
- * - Each process holds a shared lock on an open connection. The last process to release the lock stops the server.
- * - If the server ends while a process is attached, that process starts the server again.
+ * Starts a directory's embedded PostgreSQL server, or attaches to it if it is already running. The server listens only
+ * on a Unix socket.
+ * - The server is detached: it keeps running if its parent is killed, and the next process attaches to it.
+ * - If several processes start the server at the same time, PostgreSQL's lock file lets only one server run, and all
+ * processes attach to it.
+ * - Each process holds a shared lock through an open connection. The last process to release the lock stops the server.
+ * - If the server ends while a process is attached, that process starts it again.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -51,7 +51,7 @@ const START_TIMEOUT_MS = 60_000;
 const PAUSE_MS = { first: 20, last: 1000 };
 /** Time without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
-/** Interval of checks for a server that waits for its clients before it stops. */
+/** Interval at which to check on a stopping server that waits for its clients. */
 const WATCH_MS = 2000;
 
 /**
@@ -86,7 +86,7 @@ export async function startEmbedded(options: {
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
         if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
-        reported = messageOf(error); // log a repeated message only once, because there is an attempt each second
+        reported = messageOf(error); // do not log a repeated message, because an attempt may fail every second
         await sleep(PAUSE_MS.last);
       });
     }
@@ -110,8 +110,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * Returns a path of the socket's directory that is short enough, because a socket's path may have at most 107 bytes. On
- * Linux, an open descriptor of the directory gives a shorter path.
+ * Returns a short path of the socket's directory, because a socket's path may have at most 107 bytes. On Linux, an open
+ * descriptor of the directory gives a shorter path.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
@@ -126,7 +126,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits until the server accepts this process's connection, whether this process or another one starts the server.
+ * Waits until the server accepts this process's connection, whether this process or another process starts it.
  * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
@@ -177,8 +177,8 @@ async function connect(dataDir: string, config: pg.ClientConfig, pid: number): P
 }
 
 /**
- * Releases the lock of this process, and stops the server if no other process holds the lock. If several processes
- * release the lock at once, exactly one of them stops the server.
+ * Releases this process's lock, and stops the server if no other process holds a lock. If several processes release
+ * their locks at the same time, exactly one of them stops the server.
  */
 async function leave(server: StartedServer, presence: pg.Client): Promise<void> {
   try {
@@ -198,8 +198,8 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failed starts after which a retry may succeed. The cause is another process that starts or stops a
- * server, or a remaining process of a killed server.
+ * Log messages of failed starts after which a retry may succeed. The cause is another process that is starting or
+ * stopping a server, or a process left over from a killed server.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
@@ -257,8 +257,8 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
 }
 
 /**
- * Stops the server and waits for its end. Does not use `pg_ctl stop`, which would also wait for a server that another
- * process starts afterwards.
+ * Stops the server and waits until it has ended. Does not use `pg_ctl stop`, which would also wait for a server that
+ * another process starts afterwards.
  */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
@@ -323,8 +323,8 @@ export function isRunning(pid: number): boolean {
 }
 
 /**
- * Returns whether a process is the server of this directory. Returns true if in doubt, because two servers on one
- * cluster would do more harm than no server.
+ * Returns whether a process is this directory's server. Returns true if in doubt, because two servers on one cluster
+ * would do more harm than no server.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

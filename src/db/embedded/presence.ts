@@ -19,7 +19,7 @@ class NoDatabaseError extends Error {}
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // accept any directory: if this user may not read the directory, a later step reports the error
+  // accept any directory: if this user may not read it, a later step reports the error
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -72,8 +72,8 @@ export async function makeDatabase(connectionString: string): Promise<void> {
 }
 
 /**
- * Creates a database unless it exists.
- * @param connection the settings of a connection to another database of the same server
+ * Creates a database if it does not exist.
+ * @param connection the settings for a connection to another database on the same server
  */
 export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
   const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));
@@ -105,6 +105,6 @@ function isMissing(error: unknown): boolean {
 
 /**
  * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create the same
- * database at once.
+ * database at the same time.
  */
 const EXISTS = ['42P04', '23505'];

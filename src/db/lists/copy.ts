@@ -7,7 +7,7 @@ import type { Sql } from '../sql.js';
 
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** Time limit for the wait for the next bytes from the database. */
+/** Maximum wait for the next bytes from the database. */
 const PATIENCE_MS = 300_000;
 
 /**
@@ -47,7 +47,7 @@ function tooBusy(): UnavailableError {
   return new UnavailableError('busy', 'the database is too busy');
 }
 
-/** Returns the text of a statement with the values inlined, because COPY takes no parameters. */
+/** Returns a statement's text with the values inlined, because COPY does not accept parameters. */
 export function inline({ strings, values }: Sql): string {
   return strings.reduce((text, part, n) => text + literalOf(values[n - 1]) + part);
 }

@@ -50,8 +50,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot, in the order of arrival. Readers of other callers may overtake a reader whose caller already has
-   * the maximum number of slots.
+   * Waits for a slot. Readers get slots in order of arrival. Readers of other callers may overtake a reader whose
+   * caller already has the maximum number of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @param wanted aborts when no client waits for the work any more
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
@@ -78,7 +78,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** Gives free slots to waiting readers at once, so that no new reader takes a free slot first. */
+  /** Gives free slots to waiting readers immediately, so that no new reader overtakes them. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasSlot(reader.share)) take();
@@ -148,7 +148,7 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** Period in milliseconds over which the rate of a reader is measured. */
+  /** Period in milliseconds over which a reader's rate is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }

@@ -1,8 +1,8 @@
 /**
  * Reads lists from one snapshot, page by page: memory contains one page, however long the list is. A list is read at
- * the client's pace, and occupies a connection until the end, which may take hours. So long lists have a connection
- * pool of their own. If the database returns a short list quickly, the list is read completely before the client gets
- * the first row.
+ * the client's pace, and occupies a connection until the end, which may take hours. Long lists therefore have their own
+ * connection pool. If the database returns a short list quickly, the list is read completely before the client gets the
+ * first row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
@@ -12,12 +12,12 @@ import { raw, type Sql, sql } from '../sql.js';
 import { copyRows } from './copy.js';
 import type { LongRead } from './long-reads.js';
 
-/** Number of rows in a page. A list with at most this many rows counts as short and is read at once. */
+/** Number of rows in a page. A list with at most this many rows counts as short and is read by one query. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /**
  * Time limit for a query that reads a short list in the main pool. If the query takes longer, the list counts as long,
- * and is read in the pool of long lists.
+ * and is read in the pool for long lists.
  */
 const SHORT_MS = 1000;
 /** Time limit for a query that scans a whole table. In 200 ms, two cores scan some hundred thousand paths. */
@@ -95,7 +95,7 @@ export type ListPages<Row> = Paced<Row[]>;
 /**
  * Passes the rows of a list to `consume`, which reads at its own pace.
  * @param list a query that ends with its ORDER BY
- * @throws UnavailableError if the limiter of lists has no free slot for the caller
+ * @throws UnavailableError if the list limiter has no free slot for the caller
  */
 export async function readList<Row extends object, T>(
   { db, share, reader }: Asker,
@@ -124,8 +124,7 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
 }
 
 /**
- * Returns all rows of a list that has at most `PAGE` rows and that a query returns within a second; otherwise
- * undefined.
+ * Returns all rows of a list if there are at most `PAGE` and a query returns them within a second; otherwise undefined.
  */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
@@ -159,9 +158,9 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 
 /**
  * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
- * pool for at most a second. A statement that takes longer is run again in the pool of long lists.
+ * pool for at most a second. A statement that takes longer is run again in the pool for long lists.
  * @param reader aborts when no client waits for the answer any more, which cancels the statement
- * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
+ * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
   { db, share }: Asker,
@@ -182,9 +181,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/**
- * Cancels the statement when the reader leaves, because PostgreSQL would otherwise continue the statement to its end.
- */
+/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise run it to its end. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],

@@ -1,6 +1,6 @@
 /**
- * Reads lists from one snapshot, as JSON text that the database makes. No row becomes an object of this process, and
- * memory contains two pages, however long the list is. One statement returns a short list and its count.
+ * Reads lists from one snapshot, as JSON text that the database produces. Rows do not become objects in this process,
+ * and memory contains two pages, however long the list is. One statement returns a short list and its count.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -25,7 +25,7 @@ interface TextList {
   /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
-   * Second query of a slow search. The search finds only integer keys, and this query reads the rows with these keys
+   * Second query for a slow search. The search finds only integer keys, and this query reads the rows with these keys
    * when the rows are sent.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
@@ -36,7 +36,7 @@ export type TextPages = Paced<Buffer[]>;
 
 /**
  * Passes the number of rows of a list, and their JSON, to `consume`, which reads at its own pace.
- * @throws UnavailableError if the limiter of lists has no free slot for the caller
+ * @throws UnavailableError if the list limiter has no free slot for the caller
  */
 export async function readTextList<T>(
   asker: Asker,
@@ -60,7 +60,7 @@ export async function readTextList<T>(
   }
 }
 
-/** Maximum number of keys of a slow search that this process keeps in memory, at ten bytes each. */
+/** Maximum number of keys that this process keeps in memory for a slow search, at ten bytes each. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
@@ -85,7 +85,7 @@ async function findLong(list: TextList, query: Snapshot['query']): Promise<{ cou
 
 interface Short {
   count: bigint;
-  /** The JSON of all rows; null if the list has no rows, or more rows than a page. */
+  /** The JSON of all rows; null if the list has no rows, or more rows than fit on a page. */
   text: string | null;
 }
 
@@ -130,7 +130,7 @@ const COMMA = ','.charCodeAt(0);
 const LINE_FEED = '\n'.charCodeAt(0);
 const SEPARATOR = Buffer.from(',');
 
-/** Replaces each line feed except the last one by a comma. */
+/** Replaces each line feed except the last one with a comma. */
 async function* withCommas(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
   let isBetween = false;
   for await (const chunk of chunks) {

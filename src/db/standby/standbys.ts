@@ -1,7 +1,7 @@
 /**
- * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if the standby has all
- * changes that were committed before the client's request. So a list contains all earlier changes by the same caller,
- * even through other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
+ * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that
+ * were committed before the client's request. So a list contains all earlier changes by the same caller, even through
+ * other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -20,7 +20,7 @@ interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
 
 interface StandbyStatus {
   host: string;
-  /** Reason why lists are not read from this standby; undefined if lists are read from this standby. */
+  /** Reason why lists are not read from this standby; undefined if they are. */
   problem: string | undefined;
   /** Bytes of WAL that the standby had not replayed at the last check; undefined if the standby did not answer. */
   behindBytes: bigint | undefined;
@@ -31,7 +31,7 @@ const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** Time without an answer after which a standby counts as lost. */
 const LOST_MS = 5000;
-/** Minimum time that Tapegate waits for the answer of a standby. */
+/** Minimum time that Tapegate waits for a standby's answer. */
 const ANSWER_MS = 100;
 /** Interval of queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
@@ -62,8 +62,8 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby, round robin, if the standby has all committed changes in time. Returns undefined
-   * if lists must be read from the primary.
+   * Returns the next usable standby, round robin, if it receives all committed changes in time. Returns undefined if
+   * lists must be read from the primary.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
@@ -155,12 +155,12 @@ async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   return await Promise.race([answer, late]);
 }
 
-/** Position of a server in the WAL. Positions of two clusters or timelines cannot be compared. */
+/** A server's position in the WAL. Positions in different clusters or timelines cannot be compared. */
 export interface Position {
   isStandby: boolean;
   /** System identifier, which a cluster shares with all its copies. */
   system: bigint;
-  /** Number of the timeline, which each promotion of a server increases. */
+  /** Timeline number, which increases whenever a server is promoted. */
   timeline: number;
   database: string;
   /** Bytes of WAL that a primary has written or a standby has replayed. */
@@ -193,7 +193,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns the reason why lists can never be read from a standby; undefined if lists can be read from the standby. */
+/** Returns the reason why lists can never be read from a standby; undefined if they can. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'it is not a standby';
   if (standby.system !== primary.system) return 'it is not a standby of the primary';
