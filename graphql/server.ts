@@ -131,8 +131,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates the document of a request in one of the caller's slots. Without slots,
- * parsing could delay the queries of other callers.
+ * Returns a function that parses and validates a request's document in one of the caller's slots. Without slots,
+ * parsing could delay other callers' queries.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -146,10 +146,7 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   };
 }
 
-/**
- * A Yoga plugin that reuses the parsed document of the request, so that Yoga does not parse and validate the text
- * again.
- */
+/** A Yoga plugin that reuses the request's parsed document, so that Yoga does not parse and validate the text again. */
 const takeChecked: Plugin<object, Exchange> = {
   onParse: ({ context, params, setParseFn }) => {
     const { req } = context as Partial<Exchange>;
@@ -178,8 +175,7 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress results of mutations, because the size of a result with the caller's text could reveal a new
-      // token
+      // do not compress a mutation's result: if it contains the caller's text, its size could reveal a new token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -187,7 +183,7 @@ function observeExecution(): Plugin<object, Exchange> {
   };
 }
 
-/** Subscribes with graphql-js, because Yoga's executor takes more processor time for each event. */
+/** Subscribes with graphql-js, because Yoga's executor takes more processor time per event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
@@ -214,8 +210,8 @@ export function limitQueries(execute: Execute): Execute {
 }
 
 /**
- * Records the duration of an operation under the name of its field. Valid documents contain only fields of the schema,
- * so the number of names is limited.
+ * Records an operation's duration under its field's name. Valid documents contain only the schema's fields, so the
+ * number of names is limited.
  */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();

@@ -80,7 +80,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   errors: {
     directResult: true,
     defaultTypes: [],
-    // the result union of `createRequest` gets the name `CreateRequestResult`
+    // the result union of `createRequest` is named `CreateRequestResult`
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
@@ -90,7 +90,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
 });
 
-/** The operation that a caller must be permitted to call to read a node, by the type of the node. */
+/** The operation that a caller must be permitted to call to read a node, by the node's type. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],
@@ -107,7 +107,7 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. Returns an empty type for a malformed id, which `maySee` then rejects. An error thrown here would
+ * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. An error thrown here would
  * fail the whole document, because complexity limits also read the arguments.
  */
 function readGlobalId(globalId: string): NodeId {
@@ -133,7 +133,7 @@ async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
 
 /**
  * Returns whether an id is a possible serial number: 8 bytes for tape files, 4 bytes for other types. The database
- * rejects greater ids.
+ * rejects larger ids.
  */
 function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
@@ -158,7 +158,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for a message. Lists and objects are not printed, because they may be nested without limit. */
+/** Formats a value for a message. Omits lists and objects, because they may be nested to any depth. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));

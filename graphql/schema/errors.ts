@@ -1,6 +1,6 @@
 /**
- * Defines types for expected failures. If a field has no result union, an expected failure is a GraphQL error with the
- * same message and a code.
+ * Defines types for expected failures. If a field has no result union, an expected failure becomes a GraphQL error with
+ * the failure's message and a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
@@ -92,14 +92,14 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers the context of each error, so that the log can contain the request. */
+/** Remembers the request context of each error for the log. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
 
 /**
- * Returns the only function that masks errors. The function logs an error in full if the caller did not cause the
- * error, and then hides the details from the caller.
+ * Returns the function that masks all errors. If the caller did not cause an error, the function logs it in full and
+ * hides its details from the caller.
  */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
@@ -128,7 +128,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Returns the result of a promise; null if the promise fails with a NotFoundError. */
+/** Returns a promise's result; null if the promise rejects with a NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;
@@ -139,8 +139,8 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
- * Reads an object after it was changed. A temporary failure becomes an UnconfirmedError, so that the client does not
- * repeat the change.
+ * Reads an object that was just changed. If reading it fails temporarily, throws an UnconfirmedError, so that the
+ * client does not repeat the change.
  */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
@@ -151,8 +151,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all failing resolvers return rejected promises. If a list item failed synchronously, the executor would abandon
- * the list, and rejections of earlier items would end the process.
+ * Makes every resolver that fails return a rejected promise. If a list item failed synchronously, the executor would
+ * abandon the list, and unhandled rejections of earlier items would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -175,8 +175,8 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs an unhandled GraphQLError of a field, which would otherwise end the process. Any other unhandled error still
- * ends the process.
+ * Logs unhandled GraphQLErrors from fields, which would otherwise end the process. Any other unhandled error still ends
+ * the process.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

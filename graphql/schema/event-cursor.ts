@@ -7,14 +7,14 @@ import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** Id of the last event sent; undefined if a client cannot resume after this event. */
+  /** Id of the last event sent; undefined if a client cannot resume after it. */
   eventId?: bigint | undefined;
 }
 
 /**
  * Watches events from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`,
  * because a browser reconnects to the same URL.
- * @param isResumable returns whether a client that resumes after this event misses nothing
+ * @param isResumable returns whether a client can resume after an event without missing any
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
 export function watchFromCursor<Event extends { eventId: bigint }>(

@@ -58,8 +58,7 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
 }
 
 /**
- * Returns the id of the restore disk that contains a file's copy; null without a copy, or if the copy will soon be
- * removed.
+ * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or it will soon be removed.
  */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
@@ -70,19 +69,19 @@ const diskOf = createBatch(readDisks);
 /** Returns the path of a file's copy below the mount point. */
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether copies exist on disk, and records the missing copies. */
+/** Returns whether copies exist on disk, and records missing copies. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Returns the path of a file's copy, and whether the disk with the copy is reachable. */
+/** Returns the path of a file's copy, and whether the copy's disk is reachable. */
 async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // return the path even if the disk fails, because a disk may return with its copies, for example after a mount
+  // return the path even if the disk has failed, because a later mount may bring the disk and its copies back
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
 }
@@ -182,7 +181,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       'The path of the file in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.',
-    // hide the path from other callers, because the path may begin with a prefix that path rules hide
+    // show the path only to operators and viewers, because it may begin with a prefix that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -215,7 +214,7 @@ interface CountedFiles extends ListFilesInput {
 
 interface FilesPage {
   isEstimate: boolean;
-  /** Counts the files on the first call, and returns the same result on later calls. */
+  /** Counts the files on the first call, and returns the same count on later calls. */
   counted: () => Promise<RowCount>;
 }
 
@@ -235,7 +234,7 @@ function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   };
 }
 
-/** Returns the files of a page; empty if the query selects only the number of files. */
+/** Returns a page's files; empty if the query selects only the number of files. */
 function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
   const key = { name: 'path', isKey: isText };
   return resolveRootPage(args, key, async (at) =>
@@ -249,10 +248,7 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/**
- * Caches the results of `selectsCommon` by the nodes of a field in the query, because all files of a list share these
- * nodes.
- */
+/** Caches results of `selectsCommon` by a field's nodes in the query, because all files in a list share the nodes. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
 /**

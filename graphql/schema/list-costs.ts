@@ -5,8 +5,8 @@ import { type GraphQLSchema, isObjectType } from 'graphql';
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds a tenth of the number of values in list arguments to the cost of the field. The cost counts for each alias of
- * the field, because each alias reads the values again.
+ * Adds a tenth of the number of values in list arguments to the cost of the field. Each alias of the field adds this
+ * cost, because each alias reads the values again.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -49,7 +49,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
-        // return the client's own cursor for an empty page: after null, the client would read the whole list again
+        // for an empty page, return the client's cursor, because null would make the client read the whole list again
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;
@@ -66,10 +66,7 @@ async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: (
   }
 }
 
-/**
- * Returns an error for page arguments that Pothos rejects: two arguments that exclude each other, or a malformed
- * cursor.
- */
+/** Returns an error for page arguments that Pothos rejects: two conflicting arguments, or a malformed cursor. */
 function describeFault({ before, after, first, last }: DefaultConnectionArguments): InvalidInputError {
   const excluded = before == null ? last != null && 'last' : after != null ? 'after' : first != null && 'first';
   const argument = before == null ? 'after' : 'before';

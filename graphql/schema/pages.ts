@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's own pagination. For a page of a nested list, Prisma
- * would read all rows of the list. If the row of a cursor is no longer in the list, Prisma would find no rows after the
+ * would read all rows of the list. If a cursor's row is no longer in the list, Prisma would find no rows after the
  * cursor.
  */
 import { PothosValidationError } from '@pothos/core';
@@ -71,7 +71,7 @@ export function resolveCursorPage<Row extends object, Key>(
   );
 }
 
-/** @param list the name of the list that is stored in cursors */
+/** @param list the list's name, which its cursors contain */
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
@@ -100,8 +100,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * Page readers of an HTTP request, by `read` function and by field of the query. For one field, one reader reads the
- * nested pages of all parent objects.
+ * Page readers of an HTTP request, by `read` function and by field of the query. Each reader reads one field's pages
+ * for all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
@@ -144,7 +144,7 @@ interface PageQuery {
 }
 
 /**
- * Reads a page of a Prisma connection by the values of the list's key.
+ * Reads a page of a Prisma connection by the list's key.
  * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
@@ -159,7 +159,7 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   return await load({ [side]: from, inverted, limit: Math.abs(take) }, fields);
 }
 
-/** The field by which a list is ordered, and a test of the field's type. */
+/** The field by which a list is ordered, and a function that tests the field's type. */
 interface ListKey<Key> {
   name: string;
   isKey: (value: unknown) => value is Key;
@@ -172,7 +172,7 @@ function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key
 }
 
 /**
- * Returns a page of a root list. Cursors have the format of Pothos' `prismaConnection`, but the rows come from
+ * Returns a page of a root list. The cursors have the format of Pothos' `prismaConnection`, but the rows come from
  * Tapegate's own statement.
  * @param page reads the rows of a page
  */
@@ -207,7 +207,7 @@ export const isBigInt = (value: unknown): value is bigint => typeof value === 'b
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
- * Returns a page of the given rows, by the values of their keys.
+ * Returns a page of rows that are in memory, by their keys.
  * @param rows all rows, in the order of `compareKeys`
  */
 export function pageOf<Row extends object>(
@@ -286,8 +286,8 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader, which reads all keys of one turn of the event loop in one call. The loader caches nothing,
- * so that a mutation's response contains the changed values.
+ * Returns a batching loader, which loads all keys requested in one turn of the event loop with one call. The loader
+ * caches nothing, so that a mutation's response contains the changed values.
  * @param load returns the values by key; keys may be missing
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

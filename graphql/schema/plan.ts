@@ -1,5 +1,5 @@
 /**
- * Defines the GraphQL types of the restore plan: drives, the queue of volumes, and the positions and estimated ends of
+ * Defines the GraphQL types of the restore plan: drives, the volume queue, and the positions and estimated end times of
  * requests.
  */
 import { cancellable } from '../../src/core/cancellable.js';

@@ -1,4 +1,4 @@
-/** Defines the GraphQL queries and mutations of requests, and the subscription to progress. */
+/** Defines the GraphQL queries and mutations for requests, and the subscription to their progress. */
 
 import {
   ForbiddenError,

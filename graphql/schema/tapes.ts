@@ -18,7 +18,7 @@ const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf
 
 const volumeOf = createBatch(readVolumes);
 
-/** Returns the volume with the given id; null if there is no such volume. */
+/** Returns a volume by its id; null if it does not exist. */
 export async function findVolume(ctx: Context, id: number | null): Promise<Volume | null> {
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }

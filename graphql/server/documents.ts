@@ -28,7 +28,7 @@ import { LRUCache } from 'lru-cache';
 import type { Context } from '../../src/domain/context.js';
 
 /**
- * Maximum number of tokens in a document. An ordinary query has some hundred tokens, but parsing millions of tokens
+ * Maximum number of tokens in a document. An ordinary query has a few hundred tokens, but parsing millions of tokens
  * takes seconds.
  */
 const MAX_TOKENS = 10_000;
@@ -38,18 +38,18 @@ const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status:
 /** Maximum number of characters in a document. Comments and commas are not tokens, but the lexer also reads them. */
 const MAX_TEXT = 256 * 1024;
 
-/** Maximum number of fields and fragment spreads in a document, because validation compares fields with each other. */
+/** Maximum number of fields and fragment spreads in a document. Validation compares fields with each other. */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields in a document that have the same name, and have arguments or subfields. Validation may
- * compare each pair of fields that have the same name, with all fields below.
+ * Maximum number of fields with the same name in a document. Fields without arguments or subfields do not count.
+ * Validation may compare each pair of fields with the same name, including their subfields.
  */
 const MAX_REPEATS = 50;
 
 /**
- * Parses a document of a limited size, so that validating it takes only some milliseconds.
+ * Parses a document, and limits its size so that validation takes only a few milliseconds.
  * @throws GraphQLError
  */
 export function parseDocument(text: string): DocumentNode {
@@ -104,7 +104,7 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
 export interface CheckedDocument {
   text: string;
   document: DocumentNode | undefined;
-  /** The syntax error or the validation errors of the document. */
+  /** The document's syntax error or validation errors. */
   faults: readonly Error[];
 }
 
@@ -126,17 +126,16 @@ export function ownRules({ introspection }: { introspection: boolean }): Validat
 
 /**
  * Maximum total length of the cached documents, in characters. A parsed document takes up to 235 bytes of memory per
- * character: 24 MB for this limit.
+ * character, so the cache takes up to 24 MB.
  */
 const MAX_CHARACTERS = 100_000;
 /**
- * Maximum size of a cached document. A larger document is parsed each time, so that it does not displace all other
- * documents.
+ * Maximum size of a cached document. A larger document is not cached, so that it does not displace all other documents.
  */
 const MAX_DOCUMENT = 10_000;
 
 /**
- * Creates the cache of documents. The cache is limited by the length of texts, because any client may send new
+ * Creates the document cache. The cache limits the total length of documents, because any client may send new
  * documents.
  */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
@@ -148,7 +147,7 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. With these directives, a subscription might have no field, which
+ * Rejects `@skip` and `@include` in a subscription. With either directive, a subscription might have no field, which
  * executors do not expect.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
@@ -182,8 +181,8 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in the lists of an introspection, by field. `__type` counts as a list, because the
- * selected type may be large. Fields that are not in the map count as one item.
+ * Approximate number of items in each list of an introspection result, by field. `__type` counts as a list, because the
+ * selected type may be large. A field that is not in the map counts as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -223,8 +222,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that sums the weights of the fields in a selection set, fragments included. The function visits
- * each selection set once. A recursive selection set, which validation rejects, has no weight.
+ * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. The
+ * function visits each selection set once. A recursive selection set, which validation rejects, has no weight.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -250,7 +249,7 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** An exceeded limit. `limit` names the setting that changes the limit; absent if there is no such setting. */
+/** An exceeded limit. `limit` names the setting that changes the limit; absent if the limit is fixed. */
 interface Excess {
   limit?: string;
   found: number;
@@ -260,7 +259,7 @@ interface Excess {
 /** @param message a message that contains `found` and `allowed` */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
-  // use the HTTP status of invalid documents
+  // use the HTTP status for invalid documents
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
@@ -289,7 +288,7 @@ export function findExcess(
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  if (!operation) return undefined; // the executor reports that the document has no such operation
+  if (!operation) return undefined; // the executor reports that the document does not contain the operation
   const [invalid] = readVariables(schema, operation, given).errors ?? [];
   if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
@@ -305,15 +304,15 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys of an object in the variables. All input objects of the schema have fewer fields than this
- * maximum. Without a limit, an error message would contain all keys of a large object.
+ * Maximum number of keys in an object among the variables. Every input object in the schema has fewer fields. Without a
+ * limit, an error message would contain all keys of a large object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
 /**
- * Returns the values of the variables, or the first error. Further errors are omitted, because each error prints the
- * whole invalid value.
+ * Returns the variables' values, or the first error. Further errors are omitted, because each error prints the whole
+ * invalid value.
  */
 export function readVariables(
   schema: GraphQLSchema,
@@ -329,7 +328,7 @@ export function readVariables(
   return read.errors ? { errors: read.errors.slice(0, 1).map(shorten) } : read;
 }
 
-/** Returns the number of keys of the largest object in a value. */
+/** Returns the number of keys in a value's largest object. */
 function countKeys(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   const items = Object.values(value);

@@ -4,12 +4,12 @@ import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
 /**
- * Pages by endpoint. Each page takes 9 MB of memory, so the gateway creates a page only when a browser first opens the
- * page.
+ * Pages by endpoint. Each page takes 9 MB of memory, so the gateway creates a page only when a browser opens it for the
+ * first time.
  */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl the gateway's URL for browsers; the page sends its queries below the path of this URL */
+/** @param publicUrl the gateway's URL for browsers; the page sends its queries below this URL's path */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {

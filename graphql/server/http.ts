@@ -15,7 +15,8 @@ export interface Params {
 }
 
 /**
- * Returns the media type that the client prefers, in UTF-8; undefined if the client does not accept any of the types.
+ * Returns the media type that the client prefers, encoded in UTF-8; undefined if the client does not accept any of the
+ * types.
  */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
@@ -32,7 +33,7 @@ export function notAcceptable(...types: string[]): HttpError {
  */
 type FindText = (given: object) => string | undefined;
 
-/** Replaces the id of a persisted document by the document's text. */
+/** Replaces a persisted document's id with the document's text. */
 function named(value: unknown, findText: FindText): unknown {
   if (!isObject(value)) return value;
   const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });

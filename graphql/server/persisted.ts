@@ -1,7 +1,7 @@
 /**
- * Finds trusted documents, which a client names instead of sending the text. Trusted documents pass the same checks as
- * sent documents. Yoga's plugin is not used, because the plugin does not handle event streams, callers or the text of
- * trusted documents.
+ * Finds trusted documents, which clients name instead of sending their text. Trusted documents must pass the same
+ * checks as documents that clients send. Yoga's plugin is not used, because it does not handle event streams, callers
+ * or the text of trusted documents.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';

@@ -1,6 +1,6 @@
 /**
- * `npm run schema`: writes the schema to graphql/schema.graphql. graphql/schema.graphql is committed, and a test checks
- * that the file is current.
+ * `npm run schema`: writes the schema to graphql/schema.graphql. The file is committed, and a test checks that it is
+ * current.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,12 +1,12 @@
 /**
- * Serves subscriptions over server-sent events, with the handler of graphql-sse in both modes.
- * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
- * - A slow reader pauses the stream's operations, so each operation keeps one result in memory. The POST of a query is
+ * Serves subscriptions over server-sent events, with graphql-sse's handler in both of its modes.
+ * - In single connection mode, tokens are signed and not stored. A stream exists only while its client is connected.
+ * - A slow reader pauses the stream's operations, so each operation keeps only one result in memory. A query's POST is
  * answered only after the reader has caught up. A client that reads nothing for a long time is disconnected
  * (`dropStalled` in app.ts).
  * - If an event source fails, its operation ends with a result that contains the error. The stream's other operations
  * continue.
- * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
+ * - When the gateway stops, it ends its streams without `complete`, so that clients reconnect.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
@@ -31,7 +31,7 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 export interface Pipeline {
   /**
-   * @returns the parameters of a request, with the text of the named document
+   * @returns a request's parameters, with the text of the document that the request names
    * @throws HttpError
    */
   readParams(req: Request): Promise<Params>;
@@ -47,24 +47,23 @@ export interface Pipeline {
     contextFactory(): Promise<object> | object;
     execute: Run;
     /**
-     * Subscribes to an operation. Returns results whose errors still contain internal details, which `maskError` must
-     * remove.
+     * Subscribes to an operation. Errors in the results still contain internal details, which `maskError` must remove.
      */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
 }
 
-/** Limits for streams. If `take` or `keep` is absent, streams or characters are unlimited. */
+/** Limits for streams. Without `take`, streams are unlimited; without `keep`, characters are unlimited. */
 export interface StreamLimits {
   /**
-   * Counts a stream for a caller. Returns a function that releases the stream's slot.
+   * Counts a stream against a caller's limit. Returns a function that releases the stream's slot.
    * @throws HttpError 429, 503
    */
   take?: (req: Request) => () => void;
   /**
-   * Counts the characters of a subscription for a caller, because the text stays in memory until the subscription ends.
-   * Returns a function that subtracts the characters from the caller's count.
+   * Counts a subscription's characters against a caller's limit, because the text stays in memory until the
+   * subscription ends. Returns a function that subtracts the characters from the caller's count.
    */
   keep?: (req: Request, characters: number) => () => void;
   /** Maximum number of subscriptions in one stream. */
@@ -77,14 +76,12 @@ export interface StreamLimits {
  */
 interface Stream {
   res: Response;
-  /** Name of the caller in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
+  /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
   owner: string;
   token: string;
-  /** A function for each active subscription, which releases the subscription's limits. */
+  /** For each active subscription, a function that releases its limits. */
   operations: Set<() => void>;
-  /**
-   * In distinct connections mode, the event ids of the next results. A client may resume after the event of any result.
-   */
+  /** In distinct connections mode, the event ids of the next results. A client may resume after any result. */
   eventIds: (bigint | undefined)[];
   /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -104,8 +101,7 @@ const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
 /**
- * Maximum time between the creation of a token and the connection of its stream. Clients usually connect the stream at
- * once.
+ * Maximum time between the creation of a token and the connection of its stream. Clients usually connect immediately.
  */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
@@ -132,7 +128,7 @@ export class EventStreams {
     subscribe: run,
   });
 
-  /** @param ownerOf returns the name of the caller, because a token is valid only for the caller that requested it */
+  /** @param ownerOf returns the caller's name; a token is valid only for the caller that requested it */
   constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits = {}) {
     this.pipeline = pipeline;
     this.ownerOf = ownerOf;
@@ -196,7 +192,7 @@ export class EventStreams {
     await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
   }
 
-  /** @throws HttpError if the caller may have no further streams */
+  /** @throws HttpError if the caller may not open another stream */
   private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
     const give = this.limits.take(req);
     const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
@@ -211,7 +207,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // graphql-sse keeps the id of a rejected operation, so free the id
+    // graphql-sse keeps the id of a rejected operation, so free it
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -260,14 +256,14 @@ export class EventStreams {
       const variables = readVariables(schema, operation, params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
-      // use the stream's signal, because the POST of an operation ends before its stream
+      // use the stream's signal, because an operation's POST ends before the stream does
       if (stream?.token) Object.assign(contextValue, { reader: disconnectSignalOf(stream.res) });
       const { operationName = null, variables: variableValues = null } = params;
       const args = { schema, document, contextValue, operationName, variableValues };
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
-        // a client may abandon the POST of a query, but the query continues for the stream and keeps the body in memory
+        // a client may abandon a query's POST, but the query continues for the stream and keeps the body in memory
         const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
@@ -302,12 +298,12 @@ export class EventStreams {
   });
 
   /**
-   * Counts a subscription until the subscription or its stream ends.
+   * Counts a subscription until it or its stream ends.
    * @throws HttpError
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // count the query's length too: the body of a persisted document's request contains only an id
+    // count the query's length too: a request for a persisted document contains only an id
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -360,7 +356,7 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
   return { req, res, stream, params, cursor, end: () => {} };
 }
 
-/** Sends the messages of graphql-sse, and adds the ids of events. */
+/** Sends graphql-sse's messages, and adds event ids. */
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;

@@ -1,4 +1,4 @@
-/** Discovery of the WLCG Tape REST API at a well-known path. */
+/** Lets clients discover the WLCG Tape REST API at a well-known path. */
 import type { Request, RequestHandler } from 'express';
 import type { Config } from '../../src/config/config.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
@@ -8,9 +8,7 @@ export const TAPE_PATH = '/tape_rest/v1';
 
 type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
-/**
- * Returns the URL of the gateway. @throws HttpError 400 if neither the configuration nor the client names the gateway
- */
+/** Returns the gateway's URL. @throws HttpError 400 if neither the configuration nor the client names the gateway */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host must name the gateway, and is missing');
@@ -19,11 +17,11 @@ function ownUrl({ publicUrl }: Named, req: Request): string {
 
 export const apiUrl = (config: Named, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
 
-/** Returns the name of the site, which clients use in targeted metadata. */
+/** Returns the site's name, which clients use in targeted metadata. */
 export const siteNameOf = (config: Named, req: Request): string =>
   config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 
-/** Creates the handler of the discovery document, which requires no authentication. */
+/** Creates the handler that serves the discovery document without authentication. */
 export function createDiscovery(config: Named): RequestHandler {
   return (req, res) => {
     res.json({

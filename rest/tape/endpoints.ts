@@ -1,4 +1,4 @@
-/** The calls of the WLCG Tape REST API, version 1. */
+/** The endpoints of the WLCG Tape REST API, version 1. */
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { secondsOf } from '../../src/core/time.js';
@@ -32,7 +32,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   sendText(res, 201, JSON.stringify({ requestId }));
 }
 
-/** Returns the quota that the body names, or otherwise the default quota of the caller. */
+/** Returns the quota that the body names, or else the caller's default quota. */
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
@@ -70,7 +70,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** The request id that gfal2 sends if its user gives no id. */
+/** The request id that gfal2 sends if its user does not give an id. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {

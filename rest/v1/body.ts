@@ -14,7 +14,7 @@ const string = z.string(must('a string'));
 const optionalString = string.nullish();
 
 /**
- * The user whose quota is charged. All other fields of a body are optional. An empty string counts as an unknown user.
+ * The user whose quota is charged. All other fields in a body are optional. An empty string counts as an unknown user.
  */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
@@ -30,7 +30,7 @@ const common = {
 
 export const requestChange = z.object(common);
 
-/** `files` is a list of paths, or one string with a path per line. */
+/** `files` is a list of paths, or one string with one path per line. */
 export const newRequest = z.object({
   ...common,
   patterns: optionalString,
@@ -48,8 +48,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a body of the contract. Accepts any Content-Type or none, and a bare object instead of an array of one object.
- * Ignores unknown fields.
+ * Reads a request body of the REST contract. Accepts any Content-Type or none, and a bare object instead of an array of
+ * one object. Ignores unknown fields.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -65,8 +65,8 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
 }
 
 /**
- * Maximum number of characters of a path in a client's request. Even the longest logical path in percent-encoding does
- * not exceed the maximum.
+ * Maximum number of characters in a path that a client sends. Even the longest logical path does not exceed this
+ * maximum when percent-encoded.
  */
 const MOST_GIVEN = 8192;
 
@@ -81,7 +81,7 @@ const DURATION =
   /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
 
 const DAY = 24 * 3600;
-/** Seconds of each unit of a duration. A year has 365 days, and a month has 30 days. */
+/** Number of seconds in each unit of a duration. A year has 365 days, and a month has 30 days. */
 const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
 const MOST_SECONDS = 100 * 365 * DAY;
 
@@ -140,7 +140,7 @@ export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promi
 
 interface StagedFile {
   path: string;
-  /** The path exactly as in the client's request. */
+  /** The path exactly as the client sent it. */
   given: string;
   lifetimeSeconds: number | undefined;
 }
@@ -159,7 +159,7 @@ export async function readStage(req: Request, siteName: string): Promise<{ files
   };
 }
 
-/** Returns the quota in the metadata for this site, or in the default metadata for any site. */
+/** Returns the quota from the metadata for this site, or else from the metadata for all sites. */
 function findQuota(metadata: unknown, siteName: string): string | undefined {
   for (const site of [siteName, 'default']) {
     const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;
@@ -171,7 +171,7 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
 /** Maximum number of errors in one message. */
 const MOST_FAULTS = 5;
 
-/** Parses a value. @throws InvalidInputError whose message describes the errors of up to five fields */
+/** Parses a value. @throws InvalidInputError that describes the errors in up to five fields */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;

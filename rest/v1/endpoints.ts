@@ -23,9 +23,9 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** Path of the endpoint below the prefix of the REST contract, with parameters in braces. */
+  /** The endpoint's path below the prefix of the REST contract, with parameters in braces. */
   path: string;
-  /** The name of the method in generated clients. */
+  /** The method's name in generated clients. */
   name: string;
   handler: Handler;
   summary: string;
@@ -33,7 +33,7 @@ export interface Endpoint {
   parameters: readonly Parameter[];
   body?: readonly { form: JsonSchema; example: object }[];
   answer: { form: JsonSchema; description: string; example: object };
-  /** Errors of this endpoint, in addition to `commonErrors`. */
+  /** Errors that this endpoint may return in addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
 }
 
@@ -229,7 +229,7 @@ export const commonErrors: Readonly<Record<number, string>> = {
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);
 
-/** Returns the schema of a body: an array of one object, or a bare object. */
+/** Returns a body's schema: an array of one object, or a bare object. */
 export function bodyForm({ body = [] }: Endpoint): JsonSchema {
   return { oneOf: body.flatMap(({ form }) => [arrayOfOne(form), form]) };
 }

@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** Parses the query of a URL. A percent sign that is not followed by two hexadecimal digits stands for itself. */
+/** Parses a URL's query. A percent sign that is not followed by two hexadecimal digits stands for itself. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {

@@ -1,6 +1,6 @@
 /**
- * JSON Schemas of the values in section 2 of the contract and of the bodies in section 4. The OpenAPI document contains
- * the schemas in this file, and tests check responses against the schemas.
+ * JSON Schemas for the values in section 2 of the contract and for the bodies in section 4. The OpenAPI document
+ * contains the schemas in this file, and tests check responses against them.
  */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
@@ -30,8 +30,8 @@ const time = (description: string) =>
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /**
- * Returns the schema of an object in a response. The object has no other properties, and only properties in `optional`
- * may be absent.
+ * Returns the schema of an object in a response. The object may contain only these properties, and must contain each
+ * property that is not in `optional`.
  */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

@@ -17,18 +17,21 @@ Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional di
 In request bodies, null or an empty string means a missing field, unless the description says otherwise. Unknown fields are ignored.
 HEAD is answered like GET without a body. A method that a path does not support returns 405 with \`Allow\`.`;
 
-/** Creates the handler that answers GET and HEAD of the document. @param publicUrl URL of the gateway for users */
+/**
+ * Creates the handler that answers GET and HEAD requests for the OpenAPI document.
+ * @param publicUrl the gateway's URL for users
+ */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // the document is created on the first request
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };
 }
 
-/** Returns the text of the document. */
+/** Returns the document's text. */
 export function formatRest(publicUrl?: string): string {
   return `${JSON.stringify(describeRest(publicUrl), null, 2)}\n`;
 }
@@ -109,8 +112,8 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns the errors of all endpoints and of this endpoint, by status. The endpoint's own text for a status replaces
- * the common text.
+ * Returns an endpoint's errors by status: the errors of all endpoints, and its own. The endpoint's own text for a
+ * status replaces the common text.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

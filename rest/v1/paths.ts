@@ -1,13 +1,13 @@
 /** Paths in the WLCG Tape REST API, which equal the paths in file URLs. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** First part of the path of every file URL, to which the file's logical path is appended. */
+/** The start of the path in every file URL, before the file's logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
  * Returns the logical path, with single slashes and without a trailing slash. If a path begins with `WEBDAV_ROOT`, as
- * in requests of gfal2, removes `WEBDAV_ROOT` and decodes percent-encoding. The caller rejects invalid paths, such as
- * paths with `..`.
+ * in gfal2's requests, removes it and decodes percent-encoding. The caller rejects invalid paths, such as paths with
+ * `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
@@ -25,7 +25,7 @@ function decode(path: string): string {
 }
 
 /**
- * Returns the logical path of a URL, with single slashes and without a trailing slash; empty for the root.
+ * Returns a URL's logical path, with single slashes and without a trailing slash; empty for the root.
  * @param below percent-encoded part of the URL after the root
  * @throws HttpError 400
  */
@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** Returns the URL path of a file or directory. @param prefix path of the gateway's URL */
+/** Returns the path in the URL of a file or directory. @param prefix path of the gateway's URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

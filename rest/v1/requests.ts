@@ -42,7 +42,7 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** Returns the times of a request's progress. Times that are not known yet are absent. */
+/** Returns the times at which a request made progress. Omits times that are not known yet. */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,
@@ -94,7 +94,7 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`, and renames the field in an error to its name in the contract. */
+/** Calls `work`. If it fails because of an input field, the error gives the field's name in the contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -42,7 +42,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
   took?(bytes: number): void;
 }
 
-/** Number of bytes in a write. The next write waits until the client has read the previous bytes. */
+/** Maximum number of bytes per write. The next write waits until the client has read the previous bytes. */
 const PART_BYTES = 64 * 1024;
 
 /** Sends `head`, a JSON list of the items of all pages, and `tail`, as `sendBytes` does. */
@@ -70,7 +70,7 @@ export async function sendList<Item>(
 }
 
 /**
- * Sends `head`, the bytes of all pages at the pace of the client, and `tail`.
+ * Sends `head`, the bytes of all pages at the client's pace, and `tail`.
  * @throws Error if the client disconnects or the list is aborted, so that the caller closes the list
  */
 export async function sendBytes(
@@ -82,7 +82,7 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // once the response has started, a failure can only break the connection
+    // after the response has started, a failure can only break the connection
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;

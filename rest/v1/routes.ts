@@ -1,11 +1,11 @@
-/** Creates routers of the REST APIs from tables of routes. */
+/** Creates routers for the REST APIs from tables of routes. */
 import express, { type Request, type Response, type Router } from 'express';
 import type { Context } from '../../src/domain/context.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
-/** A path and its handlers. HEAD is answered like GET, and other methods are answered with 405. */
+/** A path and its handlers. HEAD is answered like GET, and methods without a handler are answered with 405. */
 export interface Route {
   path: string;
   get?: Handler;

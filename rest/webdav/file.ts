@@ -1,6 +1,6 @@
 /**
- * Answers GET and HEAD of a restored file. Supports conditions and ranges (RFC 9110, sections 13 and 14), `Repr-Digest`
- * (RFC 9530) and `Digest` (RFC 3230).
+ * Answers GET and HEAD requests for a restored file. Supports conditions and ranges (RFC 9110, sections 13 and 14),
+ * `Repr-Digest` (RFC 9530) and `Digest` (RFC 3230).
  */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -48,8 +48,8 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
 }
 
 /**
- * Answers HEAD of a file on tape as StoRM and dCache do, with the size and the checksum of the tape copy. Clients send
- * HEAD for a file before they stage the file.
+ * Answers HEAD requests for a file on tape as StoRM and dCache do, with the tape copy's size and checksum. Clients send
+ * HEAD for a file before they stage it.
  */
 function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
@@ -85,8 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. Redirects the client to a gateway on a host of the disk, if such
- * a gateway is known.
+ * Returns the error for a copy that cannot be opened. If a gateway on one of the disk's hosts is known, redirects the
+ * client to that gateway.
  */
 async function explainClosed(
   ctx: Context,
@@ -133,8 +133,8 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
 /**
- * Returns a date for an HTTP header. Limits the year to four digits, which HTTP requires, because a file system may
- * have other years.
+ * Returns a date for an HTTP header. Limits the year to the four digits that HTTP requires, because a file's time may
+ * be in any year.
  */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
@@ -184,7 +184,7 @@ const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}
 
 /**
  * Returns the ETag of a copy. If an MD5 or SHA-256 checksum is known, the ETag is the checksum, so that all gateways
- * and restores send the same ETag. Otherwise, the ETag identifies one copy.
+ * send the same ETag for all copies of a file. Otherwise, the ETag identifies one copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -202,8 +202,8 @@ interface Validators {
 }
 
 /**
- * Checks the preconditions of a request. @returns 304 if the client has the file, 412 if a precondition fails,
- * otherwise undefined
+ * Checks a request's preconditions. @returns 304 if the client has the file, 412 if a precondition fails, otherwise
+ * undefined
  */
 function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
   const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
@@ -225,7 +225,7 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** Parses the date in a header. Returns NaN without a header, so that comparisons are false. */
+/** Parses the date in a header. Returns NaN if the header is absent, so that comparisons are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /** Maximum number of ranges. A request for more ranges, or for more bytes than the file has, gets the whole file. */
@@ -255,9 +255,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * Names of each checksum algorithm in `Digest` and in `Repr-Digest`, by its name in the catalogue. `form` is the
- * encoding of values in `Digest`; values in `Repr-Digest` are base64. The client davix requests some algorithms by the
- * name `alias`, and expects `alias` in the response.
+ * For each checksum algorithm in the catalogue, its names in `Digest` and in `Repr-Digest`. `form` is the encoding of
+ * values in `Digest`; values in `Repr-Digest` are base64. The davix client requests some algorithms by the name
+ * `alias`, and expects that name in the response.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -273,7 +273,7 @@ interface Wanted {
 
 const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
-/** Returns the digest headers of a copy. @param checksums `algorithm:hex`; null if unknown */
+/** Returns a copy's digest headers. @param checksums `algorithm:hex`; null if unknown */
 function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
@@ -297,15 +297,15 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   };
 }
 
-/** Returns a comparable name of an algorithm, because davix writes SHA256 for sha-256. */
+/** Returns an algorithm's name in a form for comparisons, because davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
 /** Returns the names of the checksum algorithms in a header, without their weights. */
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client wants a checksum by the algorithm `name`. @param refused matches an algorithm that the
- * client excludes
+ * Returns whether the client wants a checksum computed with the algorithm `name`. @param refused matches an algorithm
+ * that the client excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

@@ -1,6 +1,6 @@
 /**
- * PROPFIND of depth 0 and 1 (RFC 4918). Grid clients use PROPFIND to check a file before they read it, and to list
- * directories.
+ * Answers PROPFIND with depth 0 or 1 (RFC 4918). Grid clients use PROPFIND to check a file before they read it, and to
+ * list directories.
  */
 import type { Request, Response } from 'express';
 import { quote } from '../../src/core/errors.js';
@@ -13,12 +13,14 @@ import { hrefOf, readLogicalPath } from '../v1/paths.js';
 /** Takes a slot of a limiter for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/** Maximum number of entries of a directory. Clients can page through larger directories with GraphQL. */
+/**
+ * Maximum number of entries in a directory that is listed. Clients can page through larger directories with GraphQL.
+ */
 const MOST = 10_000;
 
 /**
- * Answers PROPFIND with all properties, regardless of the requested properties.
- * @param enter limiter for listings of directories
+ * Answers PROPFIND with all properties, regardless of which properties the client requests.
+ * @param enter limiter for directory listings
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);

@@ -10,15 +10,15 @@ const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
 interface TransferHandlers {
   copies: Copies;
-  /** Limiter for readers of files. */
+  /** Limiter for file downloads. */
   enter: Enter;
-  /** Limiter for listings of directories. */
+  /** Limiter for directory listings. */
   enterDirectory: Enter;
 }
 
 /**
- * Creates the handler of WebDAV requests, which must be mounted at `WEBDAV_ROOT`.
- * @param contextOf returns the context of a request
+ * Creates the handler for WebDAV requests, which must be mounted at `WEBDAV_ROOT`.
+ * @param contextOf returns a request's context
  */
 export function createBytesHandler(
   contextOf: (req: Request) => Context,

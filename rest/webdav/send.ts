@@ -1,4 +1,4 @@
-/** Sends the bytes of a copy at the pace of the client. */
+/** Sends a copy's bytes at the client's pace. */
 import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
@@ -35,7 +35,7 @@ const CHUNK = 512 * 1024;
 
 /**
  * Sends the parts of a response, and ends the response. Each part is a text followed by a range of the copy.
- * @throws Error if the client disconnects or the copy has changed; then the caller must break the connection
+ * @throws Error if the client disconnects or the copy has changed; the caller must break the connection
  */
 export async function sendParts(
   res: Response,
@@ -68,13 +68,13 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Resumes the caller of `written`, of which at most one waits at a time. */
+  /** Resumes the caller that waits for `written`. At most one caller waits. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // one listener for the whole response, because each listener keeps memory
+    // use one listener for the whole response, because each listener takes memory
     res.once('close', () => this.wake?.());
   }
 
