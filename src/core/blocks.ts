@@ -1,15 +1,13 @@
 /**
- * A pool of buffers for data in flight. Allocating a new buffer for each chunk made an engine four times slower because
- * of garbage collection. A block has one owner. The owner returns the block to the pool, or leaves it to garbage
- * collection.
+ * A pool of buffers for data in flight. With a new buffer for each chunk, garbage collection made an engine four times
+ * slower. A block has one owner, which returns it to the pool or leaves it to the garbage collector.
  */
 
-/** Size of a block in bytes, small enough for processor caches. `joinPieces` yields chunks of up to this size. */
+/** Block size in bytes, small enough for processor caches. `joinPieces` yields chunks of up to this size. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Minimum size of a chunk that is not copied. A smaller chunk is copied, because a nearly empty block in a queue would
- * waste memory that no limit counts.
+ * Chunks below this size are copied, because a nearly empty block in a queue would waste memory that no limit counts.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -18,7 +16,7 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Takes a block from the pool. The block may contain bytes of an earlier owner. */
+/** Takes a block from the pool. It may still contain an earlier owner's bytes. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);
@@ -40,7 +38,7 @@ export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   return chunk;
 }
 
-/** Returns a chunk to the pool. Ignores other objects, and chunks that were already returned. */
+/** Returns a chunk to the pool. Ignores chunks that were already returned or are not from the pool. */
 export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
@@ -52,7 +50,7 @@ const MOST_MS = 1000;
 
 /**
  * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. TLS delivers pieces of only 16 kB, and each
- * chunk costs CPU time. If the connection fails, yields the bytes received so far before it throws the error.
+ * chunk costs CPU time. If the connection fails, yields the bytes received so far before throwing the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

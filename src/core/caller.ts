@@ -24,21 +24,21 @@ export interface Caller {
   groups: readonly string[];
   /** Users whose requests the caller may see. */
   reads: Quotas;
-  /** Whether the caller may change nothing, regardless of its roles. */
+  /** Whether the caller is read-only, regardless of its roles. */
   isReadOnly?: boolean;
-  /** Whether the caller's token has only the rights of its scopes, which never include `manage`. */
+  /** Whether the caller's token is limited to its scopes, which never include `manage`. */
   isScoped?: boolean;
   /** Users for whom the caller may request files. The caller may also change its own requests for these users. */
   acts: Quotas;
   /** Users whose requests the caller may change even if other callers made them. */
   manages: Quotas;
   tokenId: number | undefined;
-  /** Time at which the caller's login expires, UTC without a zone. */
+  /** When the caller's login expires, in UTC without a zone. */
   expiresAt: string | undefined;
   /** Text that changes when the caller's rights or the path rules change. */
   rights?: string;
   /**
-   * Network address of the caller, or name of the host on which the caller runs a command; undefined for the engine.
+   * The caller's network address, or the host on which the caller runs a command; undefined for the engine.
    */
   address: string | undefined;
 }
@@ -65,16 +65,16 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
 }
 
 /**
- * Returns a text that is equal for two callers only if they have the same name, authentication method, token and
- * rights.
+ * Returns a text that is equal for two callers only if their names, authentication methods, tokens and rights are
+ * equal.
  */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**
- * Returns the name under which a caller owns objects. A user owns objects under the user's name, with any
- * authentication method. Services, operators, and users whose names contain a colon get a prefix.
+ * Returns the name under which a caller owns objects. A user owns objects under the user's own name, whatever the
+ * authentication method. Names of services and operators, and user names that contain a colon, get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

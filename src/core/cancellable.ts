@@ -1,6 +1,6 @@
 /**
- * Returns an async generator that can be ended while it waits. `return()` of a plain generator waits for the pending
- * `next()`. `return()` of this generator first aborts the signal that `run` received, and `run` must then stop waiting.
+ * Returns an async generator that can be ended while it waits. On a plain generator, `return()` waits for the pending
+ * `next()`. On this generator, `return()` aborts the signal passed to `run`, which must stop waiting in response.
  * @param onItem called with each item before the reader receives it
  */
 export function cancellable<T>(

@@ -1,7 +1,7 @@
 /**
- * Returns a signal that aborts with the first of the given signals, or at the deadline with a DOMException named
- * TimeoutError. The caller must call `end` when its work has ended, which clears the timer. Uses its own timer, because
- * Node.js 20 may garbage-collect the timer of an `AbortSignal.timeout` that is passed to `AbortSignal.any`.
+ * Returns a signal that aborts when one of `signals` aborts, or at the deadline with a DOMException named TimeoutError.
+ * When the caller's work ends, the caller must call `end` to clear the timer. Uses its own timer, because Node.js 20
+ * may garbage-collect the timer of an `AbortSignal.timeout` that is passed to `AbortSignal.any`.
  */
 export function startDeadline(
   milliseconds: number,

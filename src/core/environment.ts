@@ -8,7 +8,7 @@ export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Hides secrets in a text, including the secrets in environment variables of this process. */
+/** Hides secrets in a text, including those in this process's environment variables. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {
@@ -22,7 +22,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** Returns whether to print the stack trace of an error. */
+/** Returns whether to print an error's stack trace. */
 export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
 }
@@ -33,14 +33,14 @@ export function readDataDir(env: Environment): string {
 }
 
 /**
- * Returns the directory of a user's configuration files (XDG Base Directory Specification). Ignores XDG_CONFIG_HOME if
+ * Returns the directory for a user's configuration files (XDG Base Directory Specification). Ignores XDG_CONFIG_HOME if
  * it is a relative path.
  */
 export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
 
-/** Default of TAPEGATE_LIBRARY_DIR, the directory of the programs and secrets that libraries use. */
+/** Default for TAPEGATE_LIBRARY_DIR, the directory with the programs and secrets that libraries use. */
 export const LIBRARY_DIR = '/etc/tapegate/libraries';
 
 export const DEFAULT_PORT = 8080;
@@ -69,8 +69,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether the user or password in a URL is not percent-encoded correctly. After an unencoded `/`, `?` or `#`,
- * the rest of a password would count as part of the path, which messages show.
+ * Returns whether the user or password in a URL is incorrectly percent-encoded. Messages show a URL's path, which would
+ * include the part of a password after an unencoded `/`, `?` or `#`.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');

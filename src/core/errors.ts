@@ -1,7 +1,7 @@
 /**
  * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
- * - `UserError`: a mistake of the caller. Callers see the message unchanged. rest/ and graphql/ map the code of the
- * error to a response.
+ * - `UserError`: a caller's mistake. Callers see the message unchanged. rest/ and graphql/ map the error's code to a
+ * response.
  * - `TapeError`: an error that a tape library reported.
  * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry may
  * repeat a change that is already stored.
@@ -10,7 +10,7 @@
 import { formatBytes } from './text/bytes.js';
 import { plural } from './text/plural.js';
 
-/** Code and meaning of every user error. */
+/** User error codes and their meanings. */
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'the named user has no quota',
@@ -35,8 +35,8 @@ export class UserError extends Error {
 }
 
 /**
- * An invalid value of a field. In the message, `problem` follows the field's name. The REST or GraphQL adapter may show
- * another name for the field.
+ * Thrown for an invalid field value. In the message, `problem` follows the field's name. The REST or GraphQL adapter
+ * may show the field under another name.
  */
 export class InvalidInputError extends UserError {
   readonly field: string;
@@ -92,7 +92,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** Thrown if a user would exceed a limit of the site. `limit` is the name of the setting that contains the limit. */
+/** Thrown if a user would exceed a site limit. `limit` names the setting that defines the limit. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -191,9 +191,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Classes of errors, which decide whether Tapegate retries a failed recall. A TRANSIENT error may disappear without
- * action. A MEDIA error concerns the cartridge, a SPACE error the free space on disk, and a POLICY error a rule of the
- * site. A PERMANENT error would recur with each retry.
+ * Error classes. The class decides whether Tapegate retries a failed recall. A TRANSIENT error may resolve itself. A
+ * MEDIA error concerns the cartridge, a SPACE error the free space on disk, and a POLICY error a site rule. A PERMANENT
+ * error would recur on every retry.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -218,7 +218,7 @@ export class FencedError extends Error {
   }
 }
 
-/** Thrown if a setting of a library is invalid. The message shows the expected and the actual value, but no secret. */
+/** Thrown if a library setting is invalid. The message shows the expected and the actual value, but never a secret. */
 export class SettingsError extends Error {
   readonly setting: string;
   readonly problem: string;
@@ -236,8 +236,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. Logs a busy database as a warning. Does not log that the database does not respond,
- * because db/pulse.ts logs it once.
+ * Logs an unexpected failure. Logs a busy database as a warning. Does not log an unresponsive database, because
+ * db/pulse.ts logs it once.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -255,13 +255,15 @@ export function codeOf(error: unknown): string | undefined {
 
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/** Returns whether an operation failed because too many files are open, and not because of its file, volume or disk. */
+/**
+ * Returns whether an operation failed because too many files are open, rather than because of its file, volume or disk.
+ */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
 }
 
-/** Returns the label of an error in metrics: a code, an HTTP status or INTERNAL. */
+/** Returns an error's label in metrics: a code, an HTTP status or INTERNAL. */
 export function classOf(error: unknown): string {
   if (error instanceof UserError) return error.code;
   if (error instanceof OverShareError) return 'OVER_SHARE';

@@ -7,7 +7,7 @@ import { messageOf } from './errors.js';
 
 const STDERR = 2;
 
-/** Priorities of syslog for the levels of pino: 60 is fatal, 50 error, 40 warn, 30 info. */
+/** Syslog priorities for pino's levels: 60 is fatal, 50 error, 40 warn, 30 info. */
 const PRIORITIES = [
   { from: 50, priority: 3 },
   { from: 40, priority: 4 },
@@ -17,7 +17,7 @@ const PRIORITIES = [
 const ERROR = 50;
 
 /**
- * Returns whether standard error still leads to the journal of systemd. Standard error may have been redirected after
+ * Returns whether standard error still leads to systemd's journal. Standard error may have been redirected after
  * systemd started the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
@@ -42,7 +42,7 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
   };
 }
 
-/** Returns the pino level that a log line in JSON begins with. */
+/** Returns the pino level at the start of a JSON log line. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
 /** Time limit for the program `systemd-notify`, which waits until systemd has read the message. */

@@ -23,7 +23,7 @@ export class Limiter {
   /**
    * Waits for capacity.
    * @param late ends the wait with `late.error` after `late.ms` milliseconds. Default: no time limit
-   * @returns a function that releases the capacity. A second call of this function has no effect
+   * @returns a function that releases the capacity. Calling it again has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -43,8 +43,8 @@ export class Limiter {
   }
 
   /**
-   * Resets the sum of costs to 0 when no call is running. Otherwise rounding errors of fractional costs would add up,
-   * and a waiting call would wait forever.
+   * Resets the sum of costs to 0 when no call is running. Otherwise, rounding errors in fractional costs would add up,
+   * and a call could wait forever.
    */
   private remove(cost: number): void {
     this.holders--;

@@ -1,4 +1,4 @@
-/** Hashes bytes that arrive in chunks. Uses Node.js if it has the algorithm, otherwise hash-wasm. */
+/** Hashes bytes that arrive in chunks. Uses Node.js if it supports the algorithm, otherwise hash-wasm. */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm';
@@ -10,7 +10,7 @@ interface RunningHash {
 }
 
 /**
- * Hash functions of hash-wasm. The polynomials are in reflected form. The names of the CRCs are those of S3 checksums.
+ * Hash functions of hash-wasm. The polynomials are in reflected form. The CRCs have the same names as in S3.
  */
 const wasmHashes = {
   adler32: createAdler32,

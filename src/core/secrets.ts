@@ -10,8 +10,8 @@ const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
 /**
- * Matches a member of a JSON object whose name is that of a secret, even if the JSON is inside a quoted string. Regular
- * expressions in this file must not backtrack far, because log lines may be long.
+ * Matches a JSON member that is named like a secret, even if the JSON is inside a quoted string. Regular expressions in
+ * this file must not backtrack far, because log lines may be long.
  */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,
@@ -22,7 +22,7 @@ const PARAMETERS = new RegExp(`([?&](?:${SECRET_NAMES}|code|assertion)=)[^&\\s"'
 
 const TOKENS = /\btapegate_[\w-]{32,}/g;
 
-/** Matches secrets in connection strings of libpq, of the form `keyword=value`. */
+/** Matches secrets in libpq connection strings, which have the form `keyword=value`. */
 const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s'&#]+)/gi;
 
 const LEAST_LENGTH = 4;
@@ -30,7 +30,7 @@ const LEAST_LENGTH = 4;
 /**
  * Returns a function that hides secrets in a text: secrets in well-known forms, and each occurrence of a secret from
  * the environment.
- * @param env environment variables. Secrets are the passwords in variables `…_URL`, and the values of variables whose
+ * @param env environment variables. Secrets are the passwords in `…_URL` variables, and the values of variables whose
  *   names end in PASSWORD, SECRET or TOKEN
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
@@ -51,8 +51,9 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /**
- * Returns the value of an environment variable for an error message, without secrets. An invalid URL may contain its
- * password anywhere. Therefore the message shows only its scheme and the part after the last `@`, without the query.
+ * Returns an environment variable's value for an error message, without secrets. An invalid URL may contain its
+ * password anywhere. Therefore the message shows only the URL's scheme and the part after the last `@`, without the
+ * query.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;

@@ -1,6 +1,6 @@
 /**
- * Starts spans of traces through the API of OpenTelemetry, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass a trace to each other as a `traceparent` (W3C Trace Context), and store it in the database with a
+ * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
+ * Processes pass a trace to each other as a `traceparent` (W3C Trace Context), which the database stores with a
  * request.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
@@ -8,7 +8,7 @@ import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** Value of `traceparent` for spans inside this span; undefined if the trace is not recorded. */
+  /** The `traceparent` for child spans; undefined if the trace is not recorded. */
   traceparent: string | undefined;
   /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;
@@ -19,20 +19,20 @@ const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{
 
 let tracing: { api: Api; tracer: Tracer } | undefined;
 
-/** Enables tracing. @param api API of OpenTelemetry; only a process with tracing loads the API */
+/** Enables tracing. @param api the OpenTelemetry API, which only a process with tracing loads */
 export function traceBy(api: Api, tracer: Tracer): void {
   tracing = { api, tracer };
 }
 
 export const isTracing = (): boolean => tracing !== undefined;
 
-/** Starts the span of a caller's request. The span continues the caller's trace, if any. */
+/** Starts a span for a caller's request. The span continues the caller's trace, if any. */
 export function startServerSpan(name: string, given: unknown, attributes: Attributes): Span | undefined {
   if (!tracing) return undefined;
   return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
 }
 
-/** Starts a span inside another span. @param parent `traceparent` of the other span */
+/** Starts a child span. @param parent the parent span's `traceparent` */
 export function startPart(
   name: string,
   parent: string | null | undefined,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { messageOf, quote } from './errors.js';
 import { isObject } from './text/json.js';
 
-/** Returns the id of a document in lower case, without the name of the hash function. */
+/** Returns a document's id in lower case, without the hash function's name. */
 export const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
 
 /** Reads a JSON object that maps ids to documents, as code generators write it. @throws Error if the file is invalid */

@@ -1,4 +1,4 @@
-/** Parses network addresses and address ranges of the configuration, and compares addresses with them. */
+/** Parses the network addresses and ranges in the configuration, and tests whether they contain an address. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { remember } from '../remembered.js';
@@ -37,14 +37,14 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 
-/** Returns whether a host name or address is that of the loopback interface, which only this host can reach. */
+/** Returns whether a host name or address denotes the loopback interface, which only this host can reach. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }
 
 /**
- * Returns whether an address belongs to this host. Reads the network interfaces at each call, because they may change.
- * Every user of this host can connect from an address of this host.
+ * Returns whether an address belongs to this host. Reads the network interfaces on each call, because they may change.
+ * Any user on this host can connect from one of its addresses.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;

@@ -1,9 +1,9 @@
 /**
- * `fetch` with limits of time and size, for servers that stall or never end a response. Node.js can lose the abort
- * signal of a request while the response is read, and an endless response would fill the memory.
+ * `fetch` with time and size limits, for servers that stall or never end a response. Node.js can lose a request's abort
+ * signal while the response is read, and an endless response would fill memory.
  */
 
-/** Maximum size of a response. Documents of identity providers and token responses have a few kilobytes. */
+/** Maximum size of a response. Identity providers' documents and token responses take a few kilobytes. */
 const MAX_BYTES = 1024 * 1024;
 
 /** Status codes of responses without a body. */
@@ -12,7 +12,7 @@ const EMPTY = [204, 205, 304];
 /**
  * Returns a response whose body has been read completely.
  * @param options.signal aborts the request, as for `fetch`
- * @throws Error if the whole response takes longer than `ms`, or its body has more than 1 MB
+ * @throws Error if the whole response takes longer than `ms`, or its body is larger than 1 MB
  */
 export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
   const end = new AbortController();

@@ -2,8 +2,8 @@
 import { isLoopback } from './address-ranges.js';
 
 /**
- * Returns whether no other host can change the responses of a URL. The URL must be https, or http on this host, without
- * user and query.
+ * Returns whether a URL's responses are protected from changes by other hosts. The URL must use https, or http on this
+ * host, and must not contain a user or a query.
  */
 export function isTrustworthyUrl(text: string): boolean {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false;
@@ -13,8 +13,8 @@ export function isTrustworthyUrl(text: string): boolean {
 }
 
 /**
- * Returns the suffix that Tapegate appends to an issuer's user names, to distinguish them from user names of other
- * issuers. The suffix is the issuer's URL without scheme, and with `%40` for each `@`.
+ * Returns the suffix that Tapegate appends to an issuer's user names, to distinguish them from other issuers' user
+ * names. The suffix is the issuer's URL without its scheme, and with `%40` for each `@`.
  */
 export function namesOfIssuer(issuer: string): string {
   const { host, pathname } = new URL(issuer);

@@ -1,12 +1,12 @@
 /**
- * Decides which addresses webhooks may call. Users choose URLs that an engine calls from inside the site's network.
- * Therefore private addresses are rejected unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
+ * Decides which addresses webhooks may call. Users choose the URLs, and an engine calls them from inside the site's
+ * network. Therefore private addresses are rejected unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from './address-ranges.js';
 
-/** Host names, addresses and ranges of the site's network that webhooks may call, even without TLS. */
+/** Host names, addresses and ranges in the site's network that webhooks may call, even without TLS. */
 export type WebhookHosts = readonly string[];
 
 /**
@@ -39,8 +39,8 @@ function isPublic(address: string): boolean {
 }
 
 /**
- * Link-local addresses, and metadata services of clouds, which give credentials to any caller. Webhooks never call
- * these addresses, even if the site lists them or a listed name resolves to them.
+ * Link-local addresses, and cloud metadata services, which give credentials to any caller. Webhooks never call these
+ * addresses, even if the site lists them or a listed name resolves to them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);

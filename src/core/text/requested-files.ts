@@ -1,9 +1,9 @@
-/** Formats the number of files of a request for commands, emails and the dashboard. */
+/** Formats a request's file counts for commands, emails and the dashboard. */
 import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** Numbers of a request's files. The properties have the names of the GraphQL fields. */
+/** A request's file counts, named like the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -12,14 +12,14 @@ export interface RequestedFiles {
 }
 
 /**
- * Returns the number of unknown paths, and of files without room in the quota, that a caller requested. Does not count
- * files that exceed the request's own limits.
+ * Returns how many requested paths are unknown, or name files that do not fit in the quota. Does not count files that
+ * exceed the request's own limits.
  */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
 /**
- * Returns the numbers of files on disk and of all requested files as text, such as `18 of 20 files`.
+ * Returns the counts of files on disk and of all requested files as text, such as `18 of 20 files`.
  * @param count formats a number with its noun
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {
