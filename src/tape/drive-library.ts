@@ -1,5 +1,6 @@
 /**
- * The contract of drive libraries, for which Tapegate decides which volume to mount and in which order to read files.
+ * The contract of drive libraries. Tapegate decides which of a drive library's volumes to mount, and in which order to
+ * read files.
  */
 import { TapeError } from '../core/errors.js';
 
@@ -48,9 +49,10 @@ export interface FileOnVolume {
  * The contract of a drive library. The suites in test/support/tape-library.ts and tape-library-writes.ts test the
  * contract.
  *
- * A library knows volumes and files, but no requests, users or database. The engine may call a method for several
- * drives concurrently, but never for the same volume. Every failure is a TapeError, whose class says whether a retry
- * can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug of the library.
+ * A library knows volumes and files, but not requests, users or the database. The engine may call a method for several
+ * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError, whose class says
+ * whether a retry can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in
+ * the library.
  */
 export interface DriveLibrary {
   /**
@@ -60,12 +62,12 @@ export interface DriveLibrary {
 
   /**
    * Mounts a volume, and waits until the volume is readable.
-   * @throws TapeError MEDIA if the library has no such volume; DriveError; LibraryError
+   * @throws TapeError MEDIA if the library does not have the volume; DriveError; LibraryError
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
 
-/** A drive library that the command `archive` can write to. */
+/** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
    * Opens the library before the first write. If another library replaces the opened library, later writes fail. The
@@ -76,17 +78,17 @@ export interface WritableLibrary extends DriveLibrary {
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches `names`, and the highest position on the volume. The position is 0 if the
-   * volume is empty. A longer volume name is later than a shorter volume name.
+   * Finds the last volume whose name matches `names`, and its highest position. The position is 0 if the volume is
+   * empty. A longer volume name is later than a shorter one.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file to a volume, and creates a missing volume. When the promise resolves, the file is durable, unless the
-   * library has the method `sync`, which makes files durable. If the promise rejects, the file does not exist. The
-   * caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors of `bytes`
-   * unchanged.
-   * @param position the position of the file on the volume; the library rejects an occupied position with the class
+   * Writes a file to a volume, and creates the volume if it is missing. When the promise resolves, the file is durable,
+   * unless the library has the method `sync`, which makes files durable. If the promise rejects, the file does not
+   * exist. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors of
+   * `bytes` unchanged.
+   * @param position the file's position on the volume; the library rejects an occupied position with the class
    *   PERMANENT
    * @returns the number of bytes written
    * @throws LibraryError if the library does not exist, because `write` never creates a library
@@ -94,22 +96,22 @@ export interface WritableLibrary extends DriveLibrary {
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
   /**
-   * Makes all files written to a volume durable. A sync of many files is faster than a sync after each file. If the
-   * promise rejects, the caller must treat all files since the previous `sync` as not durable.
+   * Makes all files written to a volume durable. Syncing many files together is faster than syncing after each file. If
+   * the promise rejects, the caller must treat all files since the previous `sync` as not durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {
   /**
-   * Reads a file's bytes in order. The reader owns each chunk, and may reuse its memory. The engine reads one file at a
-   * time, in the planned order, and may stop before the end of a file. Rejects if the signal aborts.
-   * @throws TapeError PERMANENT if the volume has no such file; VolumeError if the volume fails
+   * Reads a file's bytes in order. The reader owns each chunk, and may reuse its memory. The engine reads files one
+   * after another, in the planned order, and may stop before the end of a file. Rejects if the signal aborts.
+   * @throws TapeError PERMANENT if the volume does not contain the file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
   /**
-   * Unmounts the volume. The engine calls this method once, after the last read.
+   * Unmounts the volume. The engine calls this method exactly once, after the last read.
    * @throws DriveError if the drive does not release the volume
    */
   unmount(): Promise<void>;

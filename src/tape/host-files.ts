@@ -1,7 +1,7 @@
 /**
- * Finds programs and secrets that the administrator of a host offers to libraries, as files below
- * `TAPEGATE_LIBRARY_DIR`. Operators of Tapegate select these programs and secrets by file name. Settings contain no
- * paths, because an operator's token could otherwise run any program of the host, and send any file to any server.
+ * Finds programs and secrets that a host's administrator offers to libraries, as files below `TAPEGATE_LIBRARY_DIR`.
+ * Tapegate's operators select programs and secrets by file name. Settings do not contain paths, because an operator's
+ * token could otherwise run any program on the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,8 +11,8 @@ import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
 /**
- * Suffix of the file that lists the hosts to which a secret may be sent. The rest of the file's name is the name of the
- * secret.
+ * Suffix of the file that lists the hosts to which a secret may be sent. The rest of the file's name is the secret's
+ * name.
  */
 const HOSTS = '.hosts';
 
@@ -30,8 +30,8 @@ export const programPath = (env: Site['env'], name: string): string => pathOf(en
 export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
- * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the allowed hosts of the secret `NAME`, one
- * host per line, with or without a port. Each call reads the file again.
+ * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the hosts to which the secret `NAME` may be
+ * sent, one per line, with or without a port. Each check reads the file again.
  * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {

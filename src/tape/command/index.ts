@@ -27,8 +27,8 @@ import { Answer, ProtocolFault, writeFiles } from './lines.js';
 import { type Caller, endSeconds, runScript, streamScript } from './script-calls.js';
 
 /**
- * Schema of a command: a program with its arguments. The first item is the name of a program that the administrator of
- * the host offers.
+ * Schema of a command: a program with its arguments. The first item is the name of a program that the host's
+ * administrator offers.
  */
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
@@ -43,15 +43,12 @@ const script = () =>
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Other variables such as LD_PRELOAD and BASH_ENV could run
- * programs that the administrator of the host does not offer.
+ * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD and BASH_ENV, could run
+ * programs that the host's administrator does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;
 
-/**
- * Schema of an environment variable, `NAME=value`. Error messages never show the value, because the value may be a
- * secret.
- */
+/** Schema of an environment variable, `NAME=value`. Error messages never show the value, because it may be a secret. */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
   if (name !== undefined && value !== undefined && SAFE.test(name) && !SECRET.test(name)) return [name, value] as const;
@@ -225,7 +222,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** Returns the files that stay on disk or will still arrive after a release without a release script. */
+/** If the library has no release script, returns the released files that stay on disk or will still arrive there. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -18,7 +18,7 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** Parses a script's output, and checks that the output contains only files of the call. */
+/** Parses a script's output, and checks that it contains only files that were passed to the script. */
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
@@ -32,7 +32,7 @@ export class Answer {
     this.words = words;
   }
 
-  /** Parses the output of the script. @throws ProtocolFault if the output violates the protocol */
+  /** Parses the script's output. @throws ProtocolFault if the output violates the protocol */
   take(output: Uint8Array): void {
     for (const line of decode(output).split('\n')) if (line.trim() !== '') this.takeLine(line);
   }

@@ -10,7 +10,7 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the name of the program, the first item of `command`, by the program's path. */
+  /** Replaces the program's name, which is the first item of `command`, with its path. */
   locate(command: readonly string[]): string[];
 }
 
@@ -21,7 +21,7 @@ export function endSeconds({ killMs }: Caller): number {
 
 /**
  * The files that a failed script call affects:
- * - `all`: all files of the call; the failure counts against the library;
+ * - `all`: all files in the call; the failure counts against the library;
  * - `volume`: all files on the mounted volume;
  * - `file`: one file of a drive library;
  * - `staged`: one file of a staging library, which may not have been staged to disk yet.
@@ -29,7 +29,7 @@ export function endSeconds({ killMs }: Caller): number {
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
 interface Call {
-  /** Name of the call in error messages, such as `mount of "A00001"`. */
+  /** The call's name in error messages, such as `mount of "A00001"`. */
   what: string;
   command: readonly string[];
   concern: Concern;
@@ -87,8 +87,8 @@ export async function runScript(
 }
 
 /**
- * Yields the output of a script at the reader's pace. Stops the script if it writes no byte for `silenceSeconds`, or
- * does not exit within this time after its last byte.
+ * Yields the output of a script at the reader's pace. Stops the script if it does not write a byte for
+ * `silenceSeconds`, or does not exit within that time after its last byte.
  * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
  */
 export async function* streamScript(
@@ -105,7 +105,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // do not count the time that the reader takes as silence of the script
+      isWaiting = false; // while the reader processes the chunk, the script does not count as silent
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;
@@ -134,7 +134,7 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** Matches a line on standard error that says after how many seconds to retry. Error messages omit this line. */
+/** Matches a line on standard error that says after how many seconds to retry. Error messages omit such lines. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;

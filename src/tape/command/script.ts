@@ -11,9 +11,9 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script. The script inherits no environment variable from this process. */
+  /** All environment variables of the script. The script does not inherit environment variables from this process. */
   environment: Readonly<Record<string, string>>;
-  /** Standard input of the script; if absent, the script has no input. */
+  /** The script's standard input; if absent, the script has no input. */
   input?: string;
   /** Whether to read the script's standard output. Otherwise the output is discarded. */
   isRead: boolean;
@@ -21,7 +21,7 @@ interface ScriptRun {
   killMs: number;
 }
 
-/** Exit status of a script. `code` and `signal` are both null if the process still exists after SIGKILL. */
+/** A script's exit status. `code` and `signal` are both null if the process still exists after SIGKILL. */
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
@@ -55,7 +55,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** Error codes of a program that is missing or must not be executed. After such an error, a retry does not help. */
+/** Error codes for a program that is missing or must not be executed. Retrying to start the program would not help. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -63,7 +63,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** Returns the reason why a program did not start. ENOENT means that the program or its interpreter is missing. */
+/** Returns why a program did not start. ENOENT means that the program or its interpreter is missing. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
@@ -93,15 +93,15 @@ export class Script {
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
-    // without a listener, Node.js discards the output when the script exits before a caller reads the output
+    // without a listener, Node.js discards the output if the script exits before a caller reads it
     child.stdout?.on('readable', () => {});
     child.stdin?.on('error', () => {}); // ignore the error, because a script may exit without reading its input
     child.stdin?.end(input);
   }
 
   /**
-   * Yields the script's standard output, until the output ends or the script is stopped. The script blocks while
-   * nothing reads its output.
+   * Yields the script's standard output, until it ends or the script is stopped. The script blocks while its output is
+   * not read.
    */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
@@ -116,8 +116,8 @@ export class Script {
   }
 
   /**
-   * Closes the output of an exited script after all output was read and no more arrives. A child process outside the
-   * process group may still keep the output open.
+   * After a script has exited, closes its output when all output has been read and no more arrives. A child process
+   * outside the process group may still keep the output open.
    */
   private drain(output: Readable): void {
     let before = -1;
@@ -133,8 +133,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. After a call of `stop`, `finish`
-   * throws the `reason` of the first call.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` then throws the `reason` that
+   * the first call of `stop` passed.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;

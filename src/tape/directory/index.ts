@@ -1,6 +1,6 @@
 /**
- * The library type `directory`, in which a volume is a directory, and each position on the volume is a file. File
- * system errors become tape errors.
+ * The library type `directory`. Each volume is a directory, and each position on the volume is a file. File system
+ * errors become tape errors.
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
@@ -32,7 +32,7 @@ const SYNCS = 8;
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryDirectory(root);
-  /** Paths of files that were written but not synced, by the directory of their volume. */
+  /** Paths of files that were written but not synced, by their volume's directory. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -71,7 +71,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const directory = volumeDirectory(root, volume);
       const files = unsynced.get(directory) ?? [];
-      // never sync a file twice: after a failed sync, a second sync may succeed without writing the data
+      // never sync a file twice: after a sync has failed, another may succeed without writing the data
       unsynced.delete(directory);
       try {
         signal.throwIfAborted();
@@ -86,7 +86,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
   };
 }
 
-/** Returns the last volume whose name matches `names`, with the highest position on the volume. */
+/** Returns the last volume whose name matches `names`, with its highest position. */
 async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
   const volumes = (await readdir(root)).filter((name) => names.test(name));
   const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
@@ -154,7 +154,7 @@ function readFile(
   });
 }
 
-/** Wraps an error of the source from which `write` reads the bytes. Such an error does not count against the tape. */
+/** Wraps an error from the source from which `write` reads the bytes. The error does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -228,8 +228,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * Identity of the library's directory when it was opened. The identity changes if a file system is mounted over the
-   * directory, or another directory replaces it.
+   * The identity of the library's directory when the library was opened. The identity changes if a file system is
+   * mounted over the directory, or another directory replaces it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -271,7 +271,10 @@ class LibraryDirectory {
       throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
-  /** Rejects the library if another directory has replaced it since it was opened. @throws LibraryError */
+  /**
+   * Rejects the library if another directory has replaced its directory since the library was opened. @throws
+   * LibraryError
+   */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
@@ -290,7 +293,7 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the volume's new directory, because it is not in the library that was opened
+      // remove the volume's new directory, because the directory is not in the library that was opened
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -331,13 +334,13 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. The name begins like the
- * name of a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. Its name begins like that
+ * of a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 
 /**
- * Returns whether a library contains nothing but the file `ownerName`. Such a library may be an unmounted mount point.
+ * Returns whether a library is empty, apart from the file `ownerName`. Such a library may be an unmounted mount point.
  */
 export async function isEmptyLibrary(root: string): Promise<boolean> {
   return await isEmpty(await opendir(root));

@@ -10,9 +10,11 @@ import { untilAborted } from '../until-aborted.js';
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit from the opened connection to the response head. */
+  /** Time limit from the opening of the connection to the response head. */
   answerMs: number;
-  /** Time limit between two pieces of a response body. The time that the reader takes for a piece does not count. */
+  /**
+   * Time limit between two pieces of a response body. The time that the reader takes to process a piece does not count.
+   */
   silenceMs: number;
 }
 
@@ -38,8 +40,8 @@ export interface Answer {
   /** URL of the request without its query, for error messages. */
   name: string;
   /**
-   * Yields the response body. A caller must call this method only once. Closes the connection if the reader stops
-   * before the end.
+   * Yields the response body. A caller may call this method only once. Closes the connection if the reader stops before
+   * the end.
    * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason if
    *   the signal aborts
    */
@@ -66,7 +68,7 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools by origin. Does not use undici's `Agent`, which can drop a new pool when a connection of the
+ * Connection pools by origin. Does not use undici's `Agent`, which can drop a new pool when a connection in the
  * previous pool closes late.
  */
 export class Pools {
@@ -109,7 +111,7 @@ export class Pools {
 }
 
 /**
- * Sends a request and waits for the response head. The caller must read or destroy the body.
+ * Sends a request and waits for the response head. The caller must read or destroy the response body.
  * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason if the signal
  *   aborts
  */
@@ -119,7 +121,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
     const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
-    // `untilAborted`, because undici notices an abort of a waiting request only when a connection becomes free
+    // use `untilAborted`, because undici notices that a waiting request was aborted only when a connection becomes free
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
     return {
@@ -171,7 +173,7 @@ export async function readText(answer: Answer, maxBytes: number): Promise<string
   return Buffer.concat(chunks).toString();
 }
 
-/** Joins the values of each repeated header with commas. */
+/** Joins a repeated header's values with commas. */
 function joined(headers: IncomingHttpHeaders): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value ?? []].flat().join(', ')]));
 }
@@ -183,7 +185,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  // an error has no message if the server has several addresses and none accepts a connection
+  // the error has no message if the server has several addresses and none accepts a connection
   const reason = messageOf(error) || code;
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
@@ -193,18 +195,16 @@ export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }
 
-/** Matches the OpenSSL error codes for a server certificate that this process rejects. */
+/** Matches OpenSSL's error codes for a server certificate that this process rejects. */
 const REFUSED_HERE =
   /^(CERT_\w+|CRL_\w+|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_\w+|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED|HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/;
 
-/**
- * Matches the OpenSSL error codes for a server that rejects the client certificate, or requires a client certificate.
- */
+/** Matches OpenSSL's error codes for a server that rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether an error means that the server or this process has rejected the other side's certificate. After such
- * an error, a retry does not help.
+ * Returns whether an error means that the server or this process has rejected the other side's certificate. Retrying
+ * the request would not help.
  */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';

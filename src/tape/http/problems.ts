@@ -12,14 +12,14 @@ export interface Problem {
   status: number;
   /** Error message with the URL, the status and the server's explanation. */
   text: string;
-  /** Seconds to wait before a retry; undefined if the response contains no Retry-After header. */
+  /** Seconds to wait before a retry; undefined if the response does not contain a Retry-After header. */
   retryAfterSeconds: number | undefined;
 }
 
 const MAX_BYTES = 64 * 1024;
 const MAX_TEXT = 500;
 
-/** Seconds to wait before a retry if a busy server sends no Retry-After header. */
+/** Seconds to wait before a retry if a busy server does not send a Retry-After header. */
 const BUSY_SECONDS = 60;
 
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
@@ -31,7 +31,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
   });
   // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
-  // hide the token, because some servers repeat a rejected token, and users see the explanation
+  // hide the token, because some servers repeat a rejected token in the explanation, which users see
   const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
@@ -39,7 +39,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
 
 const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
-/** Parses the value of a Retry-After header, which is a number of seconds or an HTTP date. Returns seconds. */
+/** Parses a Retry-After header, whose value is a number of seconds or an HTTP date. Returns seconds. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
@@ -47,7 +47,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page explains no more than the status
+  if (/\bhtml\b/i.test(type ?? '')) return undefined; // omit an HTML page, which does not explain more than the status
   try {
     const problem: unknown = JSON.parse(body);
     return joinWords(problem as Record<string, unknown> | null);

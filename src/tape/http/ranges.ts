@@ -25,14 +25,14 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * Checksum from the catalogue, which the engine compares. If the catalogue has no checksum, this module compares the
-   * server's checksum.
+   * Checksum from the catalogue, which the engine compares with the bytes. If the catalogue has no checksum, this
+   * module compares the bytes with the server's checksum.
    */
   checksum?: string | null | undefined;
 }
 
 /**
- * Yields the bytes of the file at `url`, starting at `from`, in order. Closes the connection if the reader stops before
+ * Yields the bytes of the file at `url` in order, starting at `from`. Closes the connection if the reader stops before
  * the end. If the catalogue has no checksum, compares the bytes of a whole file with the server's checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
@@ -88,22 +88,23 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // class MEDIA, because a retry after a transient error would continue at the end of the file and accept the bytes
+    // throw class MEDIA, because a retry after a transient error would continue at the end of the file and accept the
+    // bytes
     throw new TapeError('MEDIA', text);
   }
 }
 
 /**
- * Minimum age of a file at which its Last-Modified date counts as a strong validator. A younger file may change again
- * within the same second, and the clocks of two hosts differ.
+ * A file's minimum age for its Last-Modified date to count as a strong validator. A younger file may change again
+ * within the same second, and two hosts' clocks differ.
  */
 const STRONG_AFTER_MS = 60_000;
 
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the validators of the first response in `version`, or compares the validators of a later response with
- * `version`. Ignores weak entity tags, because they do not identify the exact bytes. Requests have no If-Match header,
+ * Records the first response's validators in `version`, or compares a later response's validators with `version`.
+ * Ignores weak entity tags, because they do not identify the exact bytes. Requests do not contain an If-Match header,
  * because some servers reject their own entity tags, or send the whole file.
  * @throws ChangedError if a validator differs
  * @throws LibraryError if neither a validator nor the checksum could reveal a change of the file
@@ -206,7 +207,7 @@ const WANTED_DIGESTS = {
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** Digest algorithms in the order of preference, beginning with the fastest algorithm. */
+/** Digest algorithms in order of preference, beginning with the fastest. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
@@ -227,8 +228,8 @@ interface Digest {
 }
 
 /**
- * Returns the digest from the header Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if the headers contain no
- * digest with a known algorithm.
+ * Returns the digest from the header Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if neither header contains
+ * a digest with a known algorithm.
  */
 function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   const found = new Map<Algorithm, string>();

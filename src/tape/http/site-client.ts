@@ -35,9 +35,9 @@ interface Call {
 }
 
 export interface Reply extends Answer {
-  /** Redirect responses that preceded this response, in the order of their arrival. */
+  /** Redirect responses that preceded this response, in order of arrival. */
   ways: readonly ResponseHead[];
-  /** Bearer token of the request; absent if the request had no token. */
+  /** The request's bearer token; absent if the request was sent without one. */
   token?: string;
 }
 
@@ -103,8 +103,8 @@ export interface IdentityFiles {
 }
 
 /**
- * Reads the certificate files again for each new connection, because grid certificates change every few hours.
- * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users of the host may read or write the key
+ * Reads the certificate files again for each new connection, because grid certificates are replaced every few hours.
+ * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users on the host may read or write the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
@@ -127,7 +127,7 @@ const MAX_TOKEN_BYTES = 64 * 1024;
 /**
  * Reads the bearer token from its file again for each request, because tokens are short-lived. Error messages never
  * contain the token.
- * @throws LibraryError POLICY if the token is missing or malformed, or if all users of the host may read or write the
+ * @throws LibraryError POLICY if the token is missing or malformed, or if all users on the host may read or write the
  *   token file
  */
 async function readToken(file: string): Promise<string> {
