@@ -1,7 +1,7 @@
 /**
- * Renames files in the catalogue. A request that contains a renamed file keeps the file. A copy that is on disk or
- * being restored stays at its path (`disk_path`) until no request contains the file. A renamed file joins requests that
- * have its new path as an unresolved path.
+ * Renames files in the catalogue. A renamed file stays in the requests that contain it. A copy that is on disk or being
+ * restored stays at its path (`disk_path`) until no request contains the file. A renamed file also joins requests in
+ * which its new path is unresolved.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -151,7 +151,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 
 /**
  * Rejects files that a library is staging, because the library releases a file only by the name that was requested.
- * Also rejects a new name that another file has in the library.
+ * Also rejects a new name that another file already has in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
@@ -208,7 +208,7 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
  * SQL condition that a library finds the file `f` by path. A library that has staged the file counts too, because it
- * must release the file by path, even if the file is now on a volume of another library.
+ * must release the file by path, even if the file is now on another library's volume.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

@@ -1,9 +1,9 @@
 /**
  * Retires volumes. A retired volume contains no copies, and receives no new copies. A retirement first marks the volume
- * as retired. Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` reserves no
- * positions on the volume, and imports to the volume are rejected. In a second phase, the retirement removes the
- * volume's copies from the catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next
- * retirement of the volume continues.
+ * as retired. Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not
+ * reserve positions on it, and imports to it are rejected. In a second phase, the retirement removes the volume's
+ * copies from the catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next retirement
+ * of the volume continues the work.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -23,7 +23,7 @@ import { followPositions, isOn, lockMoving, volumeColumns } from './volume-moves
 
 interface RetireVolumeInput {
   name: string;
-  /** Reason of the retirement, which is shown to users who request a file that is withdrawn with the volume. */
+  /** Reason for the retirement, shown to users who request a file that the retirement withdrew. */
   why?: string | null | undefined;
   /** Whether to withdraw files that have no other copy. */
   withdraw?: boolean | null | undefined;
@@ -31,7 +31,7 @@ interface RetireVolumeInput {
 }
 
 export interface RetiredVolume {
-  /** Number of files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were withdrawn before. */
+  /** Number of files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were already withdrawn. */
   files: number;
   bytes: bigint;
   /** Number of files with another copy that can be read. */
@@ -41,7 +41,7 @@ export interface RetiredVolume {
 }
 
 /**
- * Retires a volume. If a call dies, the next call continues.
+ * Retires a volume. If the process dies, the next call continues the retirement.
  * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError if a drive uses the volume, or if
  *   files have no other copy and `withdraw` is not set; InvalidInputError
  */
@@ -90,8 +90,8 @@ const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /**
- * SQL condition that the file `f` has another copy that did not fail. That copy must be at a known position or path, on
- * a volume that is not retired.
+ * SQL condition that the file `f` has another copy that has not failed. The other copy must be at a known position or
+ * path, on a volume that is not retired.
  */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
@@ -113,8 +113,8 @@ interface Retirement {
 }
 
 /**
- * Computes what a retirement would change, without any change. @throws NotFoundError, InUseError if the volume cannot
- * be retired
+ * Computes what a retirement would change, without changing anything. @throws NotFoundError, InUseError if the volume
+ * cannot be retired
  */
 async function computeRetirement(
   tx: Transaction,
@@ -192,8 +192,8 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
 }
 
 /**
- * Marks the volume as retired, so that the volume receives no files after the commit. Locks the row of the volume
- * before the catalogue, as the lock order requires.
+ * Marks the volume as retired, so that it receives no files after the commit. Locks the volume's row before the
+ * catalogue, as the lock order requires.
  */
 async function markRetired(
   ctx: Context,
@@ -211,7 +211,7 @@ async function markRetired(
     await lockCatalogue(tx, 'alone');
     const figures = await computeRetirement(tx, retirement, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
-    // if an earlier call died after this transaction, the audit contains the retirement already
+    // if the process died after this transaction in an earlier call, the audit already contains the retirement
     if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });
@@ -223,7 +223,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the row of the retired volume, once in each step. @throws InUseError if the volume was reinstated meanwhile */
+/** Reads the retired volume's row, once in each step. @throws InUseError if the volume was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -239,15 +239,12 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
   );
-  // skip withdrawn files: no request waits for withdrawn files, and failed request files keep their reason
+  // skip withdrawn files: no request waits for them, and failed request files keep their failure reason
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
   await followPositions(ctx, tx);
 }
 
-/**
- * SQL condition that a drive still reads the file `f` from the volume, which the drive mounted just before the
- * retirement.
- */
+/** SQL condition that a drive is still reading the file `f` from the volume after the retirement has begun. */
 const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
@@ -277,8 +274,8 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
 }
 
 /**
- * Puts a retired volume back into use. An operator must import or reinstate the files of the volume separately.
- * @returns the id of the volume
+ * Puts a retired volume back into use. An operator must import or reinstate the volume's files separately.
+ * @returns the volume's id
  * @throws NotFoundError
  */
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {

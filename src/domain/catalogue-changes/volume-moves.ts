@@ -1,7 +1,7 @@
 /**
- * Moves the files of a volume to another volume, at the same positions, after an operator has made an identical copy of
- * the cartridge. Each step is a transaction that holds the catalogue lock. If the process dies, the next move of the
- * volume continues. Retirements use some functions of this module.
+ * Moves a volume's files to the same positions on another volume, after an operator has made an identical copy of the
+ * cartridge. Each step is a transaction that holds the catalogue lock. If the process dies, the next move of the volume
+ * continues the work. Retirements use some functions of this module.
  */
 
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -21,16 +21,15 @@ import { columnsOf } from '../row-columns.js';
 
 interface MoveVolumeInput {
   from: string;
-  /** Name of the new volume. An unknown volume is created in the same library with the same medium. */
+  /** Name of the new volume. If the volume is unknown, it is created in the same library with the same medium. */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
 
 /**
- * Moves the files of a volume. If a call dies, the next call continues.
- * @returns the numbers of files with a first or second copy on `from`, of their bytes, and of the requests for these
- *   files
- * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
+ * Moves a volume's files. If the process dies, the next call continues the move.
+ * @returns how many files have a copy on `from`, their total bytes, and how many requests contain them
+ * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position on `to` is taken
  */
 export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -92,7 +91,7 @@ async function findVolumes(query: Query, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume, and reserves there the positions that `archive` has reserved on the source volume. Must
+ * Creates the target volume, and reserves on it the positions that `archive` has reserved on the source volume. Must
  * run before the catalogue lock is taken, as the lock order requires.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
@@ -109,7 +108,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
 }
 
 /**
- * Moves the files of the temporary table `leaving`. No import or retirement can run meanwhile, because of the catalogue
+ * Moves the files in the temporary table `leaving`. No import or retirement can run meanwhile, because of the catalogue
  * lock.
  */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
@@ -134,8 +133,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds the files that share a position with a file of the table `leaving` to the table. Files at one position must move
- * in one step, because a later step would find the new position taken.
+ * Adds to the table `leaving` all files that share a position with a file in it. Files at one position must move in one
+ * step, because a later step would find the new position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
@@ -211,7 +210,7 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks the requests with files of the table `leaving`, the quotas of these requests, and the files. Copies the files
+ * Locks the requests that contain files in the table `leaving`, the requests' quotas, and the files. Copies the files
  * to the temporary table `known`.
  * @returns the ids of the requests
  */
@@ -229,9 +228,9 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates waiting recalls of files in the table `known` to the new positions, and resets the attempts of these recalls.
- * Retries failed files if drives now read another copy. When a running recall ends, its position is compared with the
- * catalogue (domain/catalogue/versions.ts).
+ * Gives waiting recalls of files in the table `known` the new positions, and resets their attempts. Retries failed
+ * files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
+ * (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
   // delete verification failures of copies that drives no longer read

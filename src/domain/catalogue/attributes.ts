@@ -17,7 +17,7 @@ export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
 }
 
-/** Parses an octal mode such as `0640`, which is the output of `find -printf %m` and of `stat -c %a`. */
+/** Parses an octal mode such as `0640`, as printed by `find -printf %m` and `stat -c %a`. */
 export function parseMode(text: string): number | undefined {
   return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }

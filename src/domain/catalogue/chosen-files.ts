@@ -1,7 +1,7 @@
 /**
  * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction that holds
- * the catalogue lock, so that no request for the files of the step is created meanwhile. If the process dies, the next
- * call for the same path continues.
+ * the catalogue lock, so that no request for the step's files is created meanwhile. If the process dies, the next call
+ * for the same path continues the work.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -55,15 +55,15 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
 }
 
 /**
- * Selects the ids of live requests that contain a file of the table `leaving`. Also selects requests that have the path
- * of one of these files as an unresolved path.
+ * Selects the ids of live requests that contain a file in the table `leaving`, or in which the file's path is
+ * unresolved.
  */
 export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
 /**
  * Returns the error for a path that selects no file to change.
- * @param done text about selected files that need no change, such as `already withdrawn`
+ * @param done text about selected files that do not need the change, such as `already withdrawn`
  */
 export async function whyNone(
   ctx: Context,
@@ -81,10 +81,7 @@ export async function whyNone(
 }
 
 interface Steps {
-  /**
-   * Condition that selects the files `f` to change. After a step, the condition must be false for the files of the
-   * step.
-   */
+  /** Condition that selects the files `f` to change. After a step, the condition must be false for the step's files. */
   which: Sql;
   /** Additional columns of the table `leaving`, each preceded by a comma. */
   columns?: Sql;
@@ -92,9 +89,9 @@ interface Steps {
 }
 
 /**
- * Runs `step` for each page of files, in order of their paths. The temporary table `leaving` contains the page, and
- * `step` may add files to the table. Between steps, a file may be renamed to a path before the current page. So all
- * pages are repeated until one page contains all remaining files, or until a whole round of pages changes no file.
+ * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
+ * add files to the table. Between steps, a file may be renamed to a path before the current page. So all pages are
+ * repeated until one page contains all remaining files, or until a round over all pages does not change any file.
  * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(
@@ -136,7 +133,7 @@ export async function inSteps(
 interface Step {
   files: number;
   bytes: bigint;
-  /** Last path of the page; null if no files follow the page. */
+  /** Last path on the page; null if the page is the last one. */
   last: string | null;
 }
 

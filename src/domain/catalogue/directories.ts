@@ -21,7 +21,7 @@ export interface Entry {
 /**
  * Reads a file or directory.
  * @param path logical path; empty for the root
- * @returns undefined if no file that the caller may list is at the path or below the path
+ * @returns undefined if the caller may not list any file at or below the path
  */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
@@ -34,7 +34,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * Lists the entries of a directory in byte order, with one index lookup for each entry.
+ * Lists a directory's entries in byte order, with one index lookup for each entry.
  * @returns at most `limit` + 1 entries; an entry beyond `limit` shows that the directory has more entries
  */
 export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {

@@ -1,5 +1,5 @@
 /**
- * Modes and groups of archived directories, by logical path (table `directory`). The mode of a directory also protects the
+ * Modes and groups of archived directories, by logical path (table `directory`). A directory's mode also protects the
  * files below the directory. So a restored directory gets the recorded mode, or DIRECTORY_MODE if no mode is recorded.
  */
 
@@ -22,17 +22,17 @@ export type Access = Omit<DirectoryMode, 'path'>;
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies whose logical path is taken, for example by the copy of a renamed file. The
- * name of each subdirectory begins with the id of a file. Access to a subdirectory is restricted like access to the
- * directory that contains the file in the catalogue.
+ * Directory on a restore disk for copies whose logical path is taken, for example by a renamed file's copy. The name of
+ * each subdirectory begins with the id of a file. Access to a subdirectory is restricted like access to the file's
+ * directory in the catalogue.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records the modes of archived directories. If a directory is recorded already, keeps only the permissions that both
+ * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
  * modes give, because two trees can be archived to one path. Recording the same modes again changes nothing.
- * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless the parents
- *   are recorded already or contain files outside the tree.
+ * @param prefix logical path of the archived tree. Parent directories get the tree's access, unless they are already
+ *   recorded or contain files outside the tree.
  */
 export async function recordDirectories(
   ctx: Context,
@@ -90,8 +90,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 }
 
 /**
- * Copies the recorded modes of a renamed directory and its subdirectories to the new path. If a mode is already
- * recorded at the new path, that mode stays.
+ * Copies the recorded modes of a renamed directory and its subdirectories to the new path. A mode that is already
+ * recorded at the new path stays.
  * @param of.from,of.to paths with a trailing slash
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
@@ -108,12 +108,12 @@ const PERMISSIONS = 0o777;
 /**
  * Returns the access to a directory through its parent directory: the permissions that both the directory and the
  * parent give.
- * @param above access to the parent directory, restricted in the same way by the directories above the parent
+ * @param above access to the parent directory, restricted in the same way by the directories above it
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];
   if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
-  // only the group of the parent directory may pass through the parent
+  // only the parent directory's group may pass through it
   const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
   return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
 }
@@ -121,8 +121,8 @@ export function restrictAccess(above: Access, { mode, gid }: Access): Access {
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
 /**
- * Returns the mode for a copy of a file outside the file's directory. The mode gives no permission that the directory
- * withholds.
+ * Returns the mode for a copy that is stored outside its file's directory. The mode gives no permission that the
+ * directory withholds.
  */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);

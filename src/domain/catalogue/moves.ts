@@ -1,4 +1,4 @@
-/** Moves files from stage to stage. No other module changes the stage of a file. */
+/** Moves files from stage to stage. No other module changes a file's stage. */
 
 import type { Move } from '../../core/stages.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
@@ -20,7 +20,7 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** SQL assignments that record the copy of a file, from a row `m` of `newCopies`. */
+/** SQL assignments that record a file's copy, from a row `m` of `newCopies`. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
@@ -47,8 +47,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction.
- * @param copies one copy for each file. A single update writes the stage and the copy of a file, because each update of
- *   a file writes all indexes.
+ * @param copies one copy for each file. A single update writes a file's stage and copy, because each update writes all
+ *   indexes.
  * @returns the ids of the moved files
  */
 export async function moveFiles(

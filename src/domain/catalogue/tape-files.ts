@@ -94,7 +94,7 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Returns whether the query must read every file of the catalogue, even if few files match. */
+/** Returns whether the query must read every file in the catalogue, even if few files match. */
 function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
@@ -151,7 +151,7 @@ interface KnownPosition {
 
 /**
  * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
- * `volume`. If both or neither of the files are on `volume`, returns the renamed file.
+ * `volume`. If both files or neither file is on `volume`, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

@@ -27,7 +27,7 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
 
 /**
  * Returns the SQL condition that the tape copy of the file `f` is due for verification, according to the row `w` of the
- * table `verification`. Copies in staging libraries are not verified without such a row, because reading may cost
+ * table `verification`. Copies in staging libraries are verified only if they have this row, because reading may cost
  * money.
  */
 export function isReadBackDue(now: string): Sql {
@@ -77,7 +77,7 @@ export interface UnconfirmedCopy {
   attempts: number;
 }
 
-/** Reads the next copies of a volume to verify, in order of position. Copies without a position are last. */
+/** Reads the next copies to verify on a volume, in position order. Copies at unknown positions are last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
@@ -138,7 +138,7 @@ export async function deleteVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Returns functions that count the copies that failed verification, and read a page of such copies by file id. */
+/** Returns functions that count the copies that failed verification, and read a page of them by file id. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
@@ -150,7 +150,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /** Whether to also request a first read of copies in staging libraries, which may cost money. */
+  /** Whether to also verify copies in staging libraries for the first time, although reading may cost money. */
   staged?: boolean | null | undefined;
 }
 

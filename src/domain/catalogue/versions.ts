@@ -1,8 +1,7 @@
 /**
- * Versions and tape copies of a file. An import may change the bytes of a file, or their position on tape. A copy on
- * disk and a running recall belong to the version that was read from tape. If the first of two tape copies is
- * unreadable, Tapegate swaps the two copies and records the error of the failed copy. A file fails only if both copies
- * have failed.
+ * Versions and tape copies of a file. An import may change a file's bytes, or their position on tape. A copy on disk
+ * and a running recall belong to the version that was read from tape. If the first of two tape copies is unreadable,
+ * Tapegate swaps the two copies and records the error of the failed copy. A file fails only if both copies have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -46,7 +45,7 @@ export const positionOfFile = sql`volume_id = f.volume_id, position = f.position
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-/** SQL condition that the recall `c` has another position or size than its file `f`. */
+/** SQL condition that the recall `c` has a different position or size from its file `f`. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface FailedRead {
@@ -67,9 +66,9 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second tape copy, if there is one. Resets the attempts of the files' waiting recalls.
- * @returns the switched files, whose recalls the caller must requeue, and the errors of files whose two copies have
- *   both failed
+ * Switches locked files to their second tape copy, if they have one. Resets the attempts of the files' waiting recalls.
+ * @returns the switched files, for which the caller must requeue recalls, and the errors of files with two failed
+ *   copies
  */
 export async function switchToCopies(
   ctx: Context,

@@ -62,12 +62,12 @@ export interface TapePosition {
   position: bigint;
 }
 
-/** Pattern of the names of volumes that `archive` writes. */
+/** Pattern for the names of volumes that `archive` writes. */
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue may lack positions after the database was restored from a backup, or after a failover lost the last
+ * catalogue may lack these positions after the database was restored from a backup, or after a failover lost the last
  * transactions.
  * @param last the last used position in the library
  */
@@ -97,8 +97,8 @@ interface OpenVolume {
 
 /**
  * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
- * volume is closed or has no room for the next file. A file that is larger than a volume gets a volume for itself. A
- * position is never reserved twice, even if nothing is written at the position.
+ * volume is closed or has no room for the next file. A file that is larger than a volume gets a volume of its own. A
+ * position is never reserved twice, even if nothing is written to it.
  * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(
@@ -155,8 +155,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, from which the planner estimates costs. If one of the named volumes is unknown, changes
- * no volume.
+ * Sets the medium of volumes, from which the planner estimates costs. If a named volume is unknown, does not change any
+ * volume.
  * @param input.names names of the volumes; default: all volumes
  * @returns the number of changed volumes
  * @throws InvalidInputError, NotFoundError

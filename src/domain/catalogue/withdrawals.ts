@@ -1,6 +1,6 @@
 /**
- * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A request keeps its
- * withdrawn files that are on disk. A waiting request file fails with the reason of the withdrawal, unless a drive is
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A withdrawn file that
+ * is on disk stays in its requests. A waiting request file fails with the withdrawal's reason, unless a drive is
  * reading the file. Importing a complete list withdraws the files that the list omits.
  */
 
@@ -84,8 +84,8 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 }
 
 /**
- * Checks the reason of a withdrawal. The reason must not contain an email address, because a purge of a user's data
- * does not delete the reason.
+ * Checks the reason for a withdrawal. It must not contain an email address, because purging a user's data does not
+ * delete it.
  * @throws InvalidInputError
  */
 export function checkReason(why: string): string {
@@ -102,7 +102,7 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 
 interface Withdrawal {
   /**
-   * Live requests that contain one of the files or its path. The caller must have locked these requests and their
+   * Live requests that contain a withdrawn file or its path. The caller must have locked these requests and their
    * quotas.
    */
   requestIds: readonly number[];
@@ -110,7 +110,7 @@ interface Withdrawal {
   isUnlisted: boolean;
 }
 
-/** Withdraws the files of the temporary table `leaving`. The caller must have locked these files and the catalogue. */
+/** Withdraws the files in the temporary table `leaving`. The caller must have locked these files and the catalogue. */
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
@@ -249,9 +249,8 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
   OR EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
- * Purges withdrawn files that are not in use. The path of a purged file becomes free, and the file cannot be
- * reinstated. The row of a purged file stays, with a path that no other file can have, because requests and events
- * refer to the row.
+ * Purges withdrawn files that are not in use. A purged file's path becomes free, and the file cannot be reinstated. The
+ * file's row stays, with a path that no other file can have, because requests and events refer to it.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  *   use
  */

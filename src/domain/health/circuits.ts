@@ -1,6 +1,6 @@
 /**
- * Circuit breakers. After a failure, an object is not used during a pause, which grows with each further failure. All
- * engines share the state, which is stored in the object's row.
+ * Circuit breakers. After an object fails, engines do not use it during a pause, which grows with each further failure.
+ * Failures and pauses are stored in the object's row, so all engines share them.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -32,7 +32,7 @@ interface Columns {
 }
 
 const circuits = {
-  /** Counts the failed visits of drives to a volume, unless a file, a restore disk or the mount caused the failure. */
+  /** Counts a volume's failures in drives, unless a file, a restore disk or the mount caused the failure. */
   volume: {
     table: 'volume',
     id: 'id',
@@ -104,7 +104,7 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects data, although the disk may report free space. The disk accepts no new files until a
+ * Records that a disk rejects data, although the disk may report free space. No new files are put on the disk until a
  * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls report
  * that the disk is full, only one report counts.
  */

@@ -1,7 +1,7 @@
 /**
  * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
  * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep the disk
- * and its suspension consistent, each statement locks the row of the disk before the row of the suspension.
+ * and its suspension consistent, each statement locks the disk's row before the suspension's row.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -27,7 +27,7 @@ export async function nameFailing(ctx: Context): Promise<string> {
 }
 
 /**
- * Suspends a failing disk. If the disk is suspended already, by an operator or after an earlier failure, that
+ * Suspends a failing disk. If the disk is already suspended, by an operator or after an earlier failure, the existing
  * suspension stays.
  */
 export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
@@ -73,8 +73,8 @@ export interface FailingDisk {
 }
 
 /**
- * Returns the failing disks whose retry is due, and makes the next retry due after another pause. Other engines
- * therefore do not retry these disks before that pause ends.
+ * Returns the failing disks whose retry is due, and makes the next retry due after another pause. So other engines do
+ * not retry the disks before the pause ends.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
@@ -91,7 +91,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Makes the next retry of a disk that is missing on this host due in a second, so that another host retries the disk.
+ * Makes a disk that is missing on this host due for a retry in a second, so that another host retries it.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(
@@ -120,11 +120,11 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
 }
 
 /**
- * Ends the suspension of a disk that works again. If an operator has suspended the disk, that suspension stays, but
- * engines may access the disk.
+ * Ends the suspension of a disk that works again. If an operator has suspended the disk, the operator's suspension
+ * stays, but engines may access the disk.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // end the suspension before the update, because the end of the suspension also ends the disk's retries
+  // end the suspension before the update, because ending it also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock the disk before the update, which then sees a suspension that another engine has added meanwhile

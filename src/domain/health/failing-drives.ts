@@ -23,7 +23,7 @@ interface DriveClaim {
 }
 
 /**
- * Counts a failure, and suspends the drive until the next attempt. Does nothing if the engine has lost the lease of the
+ * Counts a failure, and suspends the drive until the next attempt. Does nothing if the engine has lost the lease on the
  * drive.
  */
 export async function suspendFailingDrive(
@@ -38,7 +38,7 @@ export async function suspendFailingDrive(
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** @returns the number of consecutive failures of the drive; undefined if the engine has lost the lease of the drive */
+/** @returns the drive's number of consecutive failures; undefined if the engine has lost the lease on the drive */
 async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
@@ -46,7 +46,7 @@ async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | u
   return rows[0]?.failures;
 }
 
-/** Resets the failures of a drive after a volume was mounted on the drive and read. */
+/** Resets a drive's failures after the drive has mounted and read a volume. */
 export async function resetDriveFailures(ctx: Context, lease: DriveClaim): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }

@@ -16,7 +16,7 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work until the next attempt. Ignores the report of a drive that mounted its volume
+ * Suspends a library that refuses work until the next attempt. Ignores a report from a drive that mounted its volume
  * before the last pause ended. Such a report may be late, because a drive may take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
@@ -30,7 +30,7 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts the refusals of a library once for each pause, although several drives may report a refusal.
+ * Counts a library's refusals only once per pause, because several drives may report the same refusal.
  * @returns the end of the pause, which grows with each counted refusal
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {

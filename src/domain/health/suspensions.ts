@@ -21,7 +21,7 @@ import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuit
 export type { SuspensionMode };
 
 export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
-  /** Time at which an engine retries the object; null if only an operator resumes the object. */
+  /** Time at which an engine retries the object; null if only an operator can resume it. */
   nextTry: string | null;
 }
 
@@ -100,8 +100,8 @@ function nameOf({ kind, name }: SuspensionKey): string {
 }
 
 /**
- * Suspends a failing object, unless the object is suspended already.
- * @param retryAt time at which an engine retries the object; null if only an operator resumes the object
+ * Suspends a failing object, unless it is already suspended.
+ * @param retryAt time at which an engine retries the object; null if only an operator can resume it
  */
 export async function suspendFailing(
   ctx: Context,
@@ -130,7 +130,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns SQL for the part `audited` of a statement, which audits the objects that the part `suspended` names. */
+/** Returns SQL for the `audited` part of a statement, which audits the objects in its `suspended` part. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
@@ -140,8 +140,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Puts an object back into service, so that recalls that wait for the object may begin at once. A full disk accepts
- * files again.
+ * Puts an object back into service, so that recalls that wait for it may begin immediately. A full disk accepts files
+ * again.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */
@@ -170,7 +170,7 @@ async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promi
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
-/** After a change of settings, makes engines retry a library and its drives at once. Suspensions by operators stay. */
+/** After a settings change, makes engines retry a library and its drives immediately. Suspensions by operators stay. */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
@@ -181,7 +181,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 
 /**
  * Ends the pause of a full disk (health/circuits.ts).
- * @returns the pause, described as if the pause were a suspension
+ * @returns the pause, described as a suspension
  */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
@@ -199,14 +199,14 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 }
 
 /**
- * Ends a suspension, the retries of its object and the pauses of recalls that waited for the object, and notifies
- * engines. If the object is a volume, resets the attempts of the volume's recalls.
+ * Ends a suspension, the object's retries, and the pauses of recalls that waited for the object. Notifies engines. If
+ * the object is a volume, resets the attempts of the volume's recalls.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // do not compare the disk's retry time, because an engine may set the time while this statement runs
+    // do not compare the disk's retry time, because an engine may set it while this statement runs
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}
@@ -271,7 +271,7 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Returns whether any recall waits; undefined if the drive or its library is suspended. Idle drives run this query
+ * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Idle drives run this query
  * every second.
  */
 export async function readOpening(ctx: Context, place: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
