@@ -11,7 +11,7 @@ import { checkLibrary } from '../tape/kinds.js';
 interface FollowOptions {
   /** Only libraries with this contract are followed. Default: libraries with either contract. */
   contract?: Library['contract'];
-  /** Returns a key that depends on the library's settings. The library's work is restarted when the key changes. */
+  /** Returns a key computed from the library's settings. The library's work is restarted when the key changes. */
   keyOf: (library: Library) => string;
   stop: AbortSignal;
   /**
@@ -86,12 +86,12 @@ export class FollowedLibraries {
   }
 }
 
-/** Returns a key that changes when the settings of the library, or its number of drives, change. */
+/** Returns a key that changes when the library's settings or its number of drives change. */
 export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Returns a key that changes when the settings or the depth of the library change. */
+/** Returns a key that changes when the library's settings or depth change. */
 export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

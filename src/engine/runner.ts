@@ -52,8 +52,8 @@ import { runStager } from './staging/stager.js';
 
 export interface Engine {
   /**
-   * Stops the engine. Waits for running work for `drainMs`, and then aborts and requeues unfinished work. Does not wait
-   * for hung calls.
+   * Stops the engine. Waits up to `drainMs` for running work to end, and then aborts and requeues unfinished work. Does
+   * not wait for hung calls.
    * @param drainMs milliseconds to wait before running work is aborted
    */
   stop(drainMs?: number): Promise<void>;
@@ -63,13 +63,12 @@ export interface Engine {
 export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
-  /** The part that this process runs, which src/main/engine-process.ts sets. Default: `all`. */
+  /** The part that this process runs; set by src/main/engine-process.ts. Default: `all`. */
   part?: EnginePart;
   /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
   /**
-   * Environment variables, whose names the settings of libraries may contain. A process with one drive ignores this
-   * option.
+   * Environment variables, to which library settings may refer by name. A process with one drive ignores this option.
    */
   env?: Site['env'];
   /** Called after a disk or tape call hung and the failure was recorded. The hung call may still block a thread. */
@@ -77,14 +76,15 @@ export interface EngineOptions {
   /** Id of the engine, shared by all of its processes. Default: a new id. */
   engineId?: string;
   // only tests set the options below
-  /** Time after which another engine may claim the drive of an unresponsive engine. */
+  /** Time after which another engine may claim an unresponsive engine's drive. */
   leaseSeconds?: number;
   /** Time that `stop` waits for running work. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
   /**
-   * Pause before this engine again claims a drive or library that it could not use, so that another host can claim it.
+   * After this engine could not use a drive or library, it waits this long before it claims it again, so that another
+   * host can.
    */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -93,21 +93,21 @@ export interface EngineOptions {
   repairMs?: number;
   host?: string;
   readFileSystem?: typeof readFileSystem;
-  /** Interval at which the free space of disks is measured for processes without access to the disks. */
+  /** Interval at which free disk space is measured for processes that cannot access the disks. */
   measureMs?: number;
 }
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
 /**
- * Time that `stop` waits until aborted work has ended. After `ABORT_MS`, `stop` waits for `LEAVE_MS` until drives are
+ * Time that `stop` waits for aborted work to end. After `ABORT_MS`, `stop` waits up to `LEAVE_MS` for drives to be
  * released.
  */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Pause before an engine again claims a drive that it could not use. Longer than `IDLE_MS`, the poll interval of other
+ * Pause before an engine claims a drive again that it could not use. Longer than `IDLE_MS`, the poll interval of other
  * engines, so that another host claims the drive first.
  */
 const UNUSABLE_PAUSE_MS = 3000;
@@ -127,7 +127,7 @@ const LIBRARIES_MS = 5000;
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
  * and changes nothing. If `options.part` is `all`, the engine also runs the drives of all other libraries.
- * @param given the library whose drives the engine runs, or the work of these drives
+ * @param given the library whose drives the engine runs, or the work that the drives do
  * @returns a promise that settles after the site's restore disks and drives are registered
  */
 export async function startEngine(
@@ -273,7 +273,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, by the topic of the database notification that causes the signal. */
+/** Signals for new work, by the topic of the database notification that causes it. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal

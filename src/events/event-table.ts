@@ -80,7 +80,7 @@ export class EventTable {
 
   /**
    * Reads the events with numbers above `after` that pass the filter, in order and in pages. Each page contains all
-   * such events up to the number `upTo`.
+   * events that pass the filter, up to the number `upTo`.
    * @throws EventsGoneError if events with numbers above `after` were pruned
    */
   async *read<E extends AnyEvent>(
@@ -153,8 +153,8 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which waits for
- * no lock and holds no lock afterwards.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
+ * wait for locks, and does not hold locks afterwards.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
@@ -173,7 +173,7 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 /** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Pause before the next attempt to number events, if another process is numbering events, which takes milliseconds. */
+/** Pause before the next attempt to number events while another process numbers events, which takes milliseconds. */
 const BUSY_MS = 10;
 
 export class EventNumbers {
@@ -237,7 +237,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // only the readers of the earlier read receive the error of that read
+    // only the earlier read's readers receive its error
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

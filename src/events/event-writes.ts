@@ -1,5 +1,5 @@
 /**
- * Writes events with the last statements of the transaction that changes the files and requests. Therefore event ids
+ * Writes events with the last statements of the transaction that changes the files and requests. Event ids therefore
  * follow the commit order of transactions that change the same rows.
  */
 import { prepared } from '../db/prepared.js';

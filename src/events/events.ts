@@ -1,7 +1,7 @@
 /**
  * The event feed of a process. Reads new rows of the append-only event table once for all readers. NOTIFY only wakes
- * the feed, and transmits no events. Writers of events wait for no lock, because the feed numbers events after their
- * commit (event-table.ts). A reader that resumes after an event number misses no event.
+ * the feed, and does not transmit events. Writers of events do not wait for locks, because the feed numbers events
+ * after they are committed (event-table.ts). A reader that resumes after an event number does not miss any events.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -38,8 +38,8 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events outside the connection pool if all pool connections are in use, because these connections may be
-   * waiting for locks.
+   * Reads new events outside the connection pool if all pool connections are in use, because they may be waiting for
+   * locks.
    */
   private readonly news: EventTable;
   private readonly table: EventTable;
@@ -121,11 +121,11 @@ export class EventFeed {
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // subscribe before reading the table, so that the queue contains each event that the table reads miss
+      // subscribe before reading the table, so that the queue contains every event that the table reads miss
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // check on each page, because the filter may reject all events of a long table
+          // check for an abort on each page, because the filter may reject all events in a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;

@@ -4,8 +4,8 @@ import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * A periodic job. A job finds its own work and may be killed at any line, because the next run of the job completes
- * unfinished work.
+ * A periodic job. A job finds its own work and may be killed at any line, because its next run completes unfinished
+ * work.
  */
 export interface Job {
   /** Name of the job in logs and metrics. */
@@ -27,7 +27,7 @@ export interface Job {
   run: () => Promise<unknown>;
 }
 
-/** Minimum pause between two runs of a job, which limits the database load when each batch of files sends a signal. */
+/** Minimum pause between two runs of a job. It limits the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
 /** Maximum pause before a signal can start the next run, because a user may be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
@@ -37,7 +37,7 @@ const STAGGER_MS = 50;
 
 /**
  * Runs jobs until `stop` aborts. Logs errors, and runs a failed job again after a pause. Staggers the first runs, so
- * that a new engine does not open one connection for each job at once.
+ * that a new engine does not open connections for all jobs at the same time.
  * @returns a promise that settles when all jobs have ended
  */
 export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {
@@ -58,7 +58,7 @@ async function repeat(
   onRun: () => void,
 ): Promise<void> {
   count('tapegate_job_failures_total', { job: name }, 0);
-  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // an abort ends the pause
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // aborting ends the pause
   while (!stop.aborted) {
     const seen = signal.count; // read the counter before the run, so that no signal during the run is lost
     const startedAt = performance.now();

@@ -26,7 +26,8 @@ const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
  * Time after which an email is dropped if the mail server still defers it. RFC 5321, section 4.5.4.1, requires at least
- * four or five days. The time begins with the first deferral, and not when the mail server is only unreachable.
+ * four or five days. The time is counted from the first deferral; an unreachable mail server does not count as a
+ * deferral.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /**
@@ -62,7 +63,8 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    await confirmOwned(ctx); // check before the claim, because an email that is claimed but not sent is delayed
+    // check ownership before the claim, because an email that is claimed but not sent is delayed
+    await confirmOwned(ctx);
     if (!(await claimMail(ctx, claim))) break;
     processed++;
   }
@@ -134,8 +136,8 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
 }
 
 /**
- * Returns whether the mail server rejected this email or its recipient permanently. Any other rejection concerns all
- * emails of the site.
+ * Returns whether the mail server rejected this email or its recipient permanently. Any other rejection concerns all of
+ * the site's emails.
  */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;

@@ -1,6 +1,6 @@
 /**
  * Sends webhook messages to several webhooks concurrently, so that a slow webhook does not delay other webhooks. Signs
- * messages as the Standard Webhooks specification requires, and sends messages only to allowed addresses.
+ * messages as the Standard Webhooks specification requires, and sends them only to allowed addresses.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -26,8 +26,8 @@ import {
 import { confirmOwned } from '../../restore-area/ownership.js';
 
 /**
- * Maximum number of messages sent concurrently, in total and for one quota. The limit for one quota prevents a user's
- * slow webhooks from blocking other users.
+ * Maximum number of messages sent concurrently, in total and per quota. The limit per quota prevents a user's slow
+ * webhooks from blocking other users.
  */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
@@ -53,7 +53,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages, and does not wait until the messages are sent. */
+  /** Starts to send due messages, without waiting until they are sent. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -76,7 +76,8 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    await confirmOwned(this.ctx); // check before the claim, because a message that is claimed but not sent is delayed
+    // check ownership before the claim, because a message that is claimed but not sent is delayed
+    await confirmOwned(this.ctx);
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);
@@ -113,7 +114,7 @@ interface OutgoingMessage {
   url: string;
   messageId: string;
   body: string;
-  /** Signing secrets of the webhook, each in the form `whsec_` followed by base64. */
+  /** The webhook's signing secrets, each in the form `whsec_` followed by base64. */
   secrets: readonly string[];
 }
 
@@ -127,7 +128,7 @@ interface PostOptions {
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the value of the signature header: `v1` and a signature for each secret. */
+/** Returns the signature header's value: `v1` and a signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));

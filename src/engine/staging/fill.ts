@@ -25,15 +25,14 @@ import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState
 import type { OpenStagingLibrary } from './open-library.js';
 
 /**
- * Chooses users for the shortest possible time, because a stage request, unlike a drive's plan, cannot be changed
- * later.
+ * Gives each user the shortest possible turn, because a stage request, unlike a drive's plan, cannot be changed later.
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
 /** A slice contains the files that are chosen together, at most the depth divided by this number. */
 const SLICE_FRACTION = 10;
 
-/** Maximum number of slices in one run. The next run, which follows soon, chooses further files. */
+/** Maximum number of slices in one run. The next run, which follows soon, chooses more files. */
 const MAX_SLICES = 50;
 
 /**
@@ -43,11 +42,12 @@ const MAX_SLICES = 50;
 const FULL_FRACTION = 0.9;
 
 /**
- * Maximum number of tape copies that a run requests for verification. Verification needs no space in the restore area.
+ * Maximum number of tape copies that a run requests for verification. Verification does not need space in the restore
+ * area.
  */
 const READ_BACKS = 100;
 
-/** Marks files as to be requested from the library. @returns the number of marked files */
+/** Marks files to be requested from the library. @returns the number of marked files */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,
@@ -100,7 +100,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files that find no space have left the queue; users with more files get another slice
+      // files for which there was no space have left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

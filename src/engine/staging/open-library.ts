@@ -1,6 +1,6 @@
 /**
- * A staging library that an engine uses. The numbers of its requests and bytes are written to the database after each
- * piece of work.
+ * A staging library that an engine uses. Its request and byte counts are written to the database after each piece of
+ * work.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -16,7 +16,7 @@ export interface OpenStagingLibrary {
   library: StagingLibrary;
   /**
    * Maximum number of files, and of bytes, that are requested from the library but not yet read. If `bytes` is null,
-   * only the space of the restore area limits the bytes.
+   * only the space in the restore area limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
 }

@@ -1,7 +1,7 @@
 /**
- * The work of a staging library's drive, which mounts no volumes. The drive reads ready files into the restore area in
- * batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
- * requeues unfinished recalls (drive/stale-files.ts).
+ * The work of a staging library's drive, which does not mount volumes. The drive reads ready files into the restore
+ * area in batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive
+ * next requeues unfinished recalls (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -52,7 +52,7 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 
 /**
  * Reads ready files until no recall can start, the library is unreadable, or the drive must stop.
- * @throws errors of the database. After an error, the engine that claims the drive next recovers recalls that are still
+ * @throws database errors. After an error, the engine that claims the drive next recovers recalls that are still
  *   RUNNING
  */
 async function readReadyFiles(
@@ -147,8 +147,8 @@ class ReadingVisit {
   }
 
   /**
-   * Records the outcomes of recalls. Releases files with MEDIA errors, so that the library stages these files again
-   * before their next read.
+   * Records the outcomes of recalls. Releases files with MEDIA errors, so that the library stages them again before
+   * they are next read.
    */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
@@ -195,7 +195,7 @@ async function readBackNext(
     await readChecked(source, expected, { signal, describe: describeMismatch });
   } catch (thrown) {
     const isUnready = thrown instanceof NotReadyError;
-    if (isUnready && tries === 0) return true; // the file is staged again
+    if (isUnready && tries === 0) return true; // the library stages the file again
     const error = isUnready ? new TapeError('TRANSIENT', thrown.message, { cause: thrown }) : thrown;
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
       await leaveReadBack(ctx, staging.id, copy);

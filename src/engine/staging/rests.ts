@@ -7,7 +7,7 @@ import { RetryLaterError } from '../../tape/staging.js';
 /** Pause after a failure of a library. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/** Pause before a file is requested again although it did not fail. The pause doubles with each repeated request. */
+/** Pause before a file that did not fail is requested again. The pause doubles with each repeated request. */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**
@@ -22,15 +22,15 @@ export function restSeconds(error: unknown, before: number, random: number): num
 
 /**
  * Returns the seconds until a file is requested again.
- * @param before number of earlier repeated requests; if 0, the file is requested again at once
+ * @param before number of earlier repeated requests; if 0, the file is requested again immediately
  */
 export function againSeconds(before: number): number {
   return before === 0 ? 0 : doubled(AGAIN_SECONDS, before - 1);
 }
 
 /**
- * Returns the seconds until the next poll of a stage request: a quarter of the request's age, but from `least` to
- * `most`. Therefore the end of a fast request is noticed soon, and a slow request is polled rarely.
+ * Returns the seconds until a stage request is polled again: a quarter of its age, but from `least` to `most`. A fast
+ * request is noticed soon after it ends, and a slow request is polled rarely.
  * @param random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(

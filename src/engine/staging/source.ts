@@ -24,7 +24,7 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this number of consecutive interruptions, each after fewer than `MIN_BYTES`. */
+/** A read is abandoned after this number of consecutive interruptions, each after fewer than `MIN_BYTES` bytes. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
@@ -103,7 +103,7 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // record before the recall is postponed that the file is not ready, so that the file is staged again
+        // before the recall is postponed, record that the file is not ready, so that it is staged again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // an error after the file's last byte means that the bytes are wrong
@@ -115,8 +115,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time to read each chunk, and to read each 64 kB. The time that the caller needs to process a chunk does
-   * not count. After a timeout, aborts the read, so that its connection or process ends.
+   * Limits the time to read each chunk, and to read each 64 kB. The caller's time to process a chunk does not count.
+   * After a timeout, aborts the read, so that its connection or process ends.
    */
   private async *follow(
     file: StagedFile,
@@ -185,8 +185,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error because of which the library is paused, if any. If the library delivered no file, the last error of a
-   * file is used.
+   * The error for which the library is paused, if any. If the library did not deliver any file, this is the last file's
+   * error.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -37,12 +37,13 @@ interface StagerOptions {
   stop: AbortSignal;
   signals: readonly WorkSignal[];
   /**
-   * Maximum pause between two runs without a signal. No signal is sent when a poll is due, or when the pause of a
-   * recall ends.
+   * Maximum pause between two runs without a signal. No signal is sent when a poll is due, or when a recall's pause
+   * ends.
    */
   idleMs: number;
   /**
-   * Pause of this engine after a library refused to work, so that an engine with access to the library can claim it.
+   * After a library refuses to work, this engine pauses for this time, so that an engine with access to the library can
+   * claim it.
    */
   unusablePauseMs: number;
   measure: MeasureDisks;
@@ -54,7 +55,7 @@ interface StagerOptions {
  */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** If the library keeps a file staged without an end time, the database records the file for this time. */
+/** If the library sets no end time for a staged file, the database treats the file as staged for this time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /**
@@ -74,13 +75,12 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${staging.name}`);
     }
-    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // an abort of `stop` ends the pause
+    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // aborting `stop` ends the pause
   }
 }
 
 /**
- * Runs the stager. At the end, releases the library's lease, so that another engine need not wait until the lease
- * expires.
+ * Runs the stager. At the end, releases the library's lease, so that another engine need not wait until it expires.
  * @returns whether the library refused to work
  */
 async function runUnder(
@@ -184,7 +184,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // other errors, for example of the database, are no failures of the library
+        // other errors, for example from the database, are not library failures
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -200,7 +200,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // any other error is a bug in the library's code: log it with its stack, and count it as a failure of the library
+      // any other error is a bug in the library's code: log it with its stack, and count it as a library failure
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });

@@ -1,5 +1,5 @@
 /**
- * Makes calls to a staging library. Each call is recorded in the database before and after the call, because the
+ * Makes calls to a staging library. Each call is recorded in the database before and after it is made, because the
  * process may be killed at any point (README.md).
  */
 import { randomUUID } from 'node:crypto';
@@ -40,7 +40,7 @@ const LIMITS = { perRun: 40, atOnce: 4 };
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * Time for which files wait to be released together with other files of their stage request: the request's age divided
+ * Time for which files wait to be released together with other files in their stage request: the request's age divided
  * by `part`, within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
@@ -81,7 +81,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**
- * Rejects ids of stage requests that the database cannot store. Otherwise each run would fail after the request, and
+ * Rejects stage request ids that the database cannot store. Otherwise each run would fail after the request, and
  * request the files again.
  */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
@@ -154,14 +154,13 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** Returns whether the failed call may concern only its own stage request, and not the whole library. */
+/** Returns whether the failure may concern only one stage request, and not the whole library. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
 
 /**
- * Calls `work` for each stage request, a few at a time. Continues after errors, unless all calls made at the same time
- * failed.
+ * Calls `work` for each stage request, a few concurrently. Continues after errors, unless all concurrent calls fail.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
@@ -180,14 +179,14 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Converts a date to the time format of the database. Returns null for a time that the database cannot store. */
+/** Converts a date to the database's time format. Returns null for a time that the database cannot store. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
 /**
- * Returns the time until which a file is readable. Returns null for a time in the past, because the file would be
- * requested again and again.
+ * Returns the time until which a file is readable. Returns null for a time in the past, because otherwise the file
+ * would be requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
@@ -195,13 +194,13 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library forgot its stage requests this many times, for longer than this many seconds.
+ * A file fails permanently if the library forgets its stage requests this many times, over more than this many seconds.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
 /**
  * Records the states of files that the library reported.
- * @param rows the polled files, of which each file without a reported state is polled again at `pollAt`
+ * @param rows the polled files; a file without a reported state is polled again at `pollAt`
  */
 async function writeStates(
   ctx: Context,
