@@ -62,7 +62,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
 }
 
 /**
- * Reads a page of the copies of RESTORED files, in the order of the file ids.
+ * Reads a page of the copies of RESTORED files, ordered by file id.
  * @param page.isWorking whether to exclude copies on failing disks
  */
 export async function readCopies(

@@ -16,8 +16,8 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /**
- * A restore disk, with three numbers of bytes: its allocation (`size`), its copies (`used`), and the reservations of
- * running recalls (`reserved`).
+ * A restore disk, with three byte counts: its allocation (`size`), its copies (`used`), and the reservations of running
+ * recalls (`reserved`).
  */
 export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
 
@@ -81,9 +81,9 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a new restore disk that is inside another restore disk, or contains another restore disk. Otherwise Tapegate
- * would mistake the copies on the inner disk for files of the outer disk. Accepts a disk that is already registered.
- * @param real function that resolves symbolic links in a path; by default no links are resolved, because this module
+ * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise Tapegate would mistake the
+ * copies on the inner disk for files on the outer disk. Accepts a disk that is already registered.
+ * @param real function that resolves symbolic links in a path; by default, links are not resolved, because this module
  *   must not access disks
  * @throws InvalidInputError
  */
@@ -145,7 +145,7 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** Free bytes of a file system, and reserved bytes of all disks on the file system. */
+/** Free bytes on a file system, and the bytes reserved on all its disks. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
@@ -195,14 +195,13 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 }
 
 /**
- * Measurement of a restore disk by an engine. Gateways do not measure disks, because a hanging disk would block a
+ * An engine's measurement of a restore disk. Gateways do not measure disks, because a hanging disk would block a
  * gateway. `free` and `problem` are null if no engine has measured the disk recently.
  */
 export interface DiskMeasurement {
   free: bigint | null;
   /**
-   * Problem with the disk, shown to users. A disk that accepts no new files has a problem, even if the disk has free
-   * space.
+   * Problem with the disk, shown to users. A disk that accepts no new files has a problem, even if it has free space.
    */
   problem: string | null;
 }
@@ -292,7 +291,7 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** Paths of files that may have stale partial files on the disk, at most 100. */
+  /** Paths of at most 100 files that may have stale partial files on the disk. */
   stalePartialFiles: string[];
 }
 
@@ -300,7 +299,7 @@ const MOST_STALE = 100;
 
 /**
  * Deletes the record of a restore disk that contains no copies. Fails while the disk may contain stale partial files,
- * unless the disk is failing. Removes no files from the disk.
+ * unless the disk is failing. Does not remove files from the disk.
  * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies, running recalls or stale partial files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {

@@ -22,7 +22,7 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 
 /**
  * Records that a disk has its marker file, or that an engine is about to write the marker file. Notifies engines,
- * because recalls may wait for room on the disk.
+ * because recalls may be waiting for room on the disk.
  * @param name name of the marker file that is about to be written; null if the disk already has its marker file
  * @returns false if a marker was already recorded
  */

@@ -1,6 +1,6 @@
 /**
  * Handles restored copies that were removed from their disks outside Tapegate. Records each missing copy in the
- * database, and recalls its file if a live request contains the file.
+ * database, and recalls its file if a live request contains it.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -22,7 +22,7 @@ import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 const MOST_CHECKED = 1000;
 
 /**
- * Checks the copies of files on the disks of this host, and records missing copies.
+ * Checks the copies of files on this host's disks, and records missing copies.
  * @param which SQL condition that selects the files `f`
  * @returns the ids of the files whose copies are missing
  */
@@ -47,7 +47,7 @@ export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigin
   return ids;
 }
 
-/** Checks the copies of files given by their ids, and records missing copies. */
+/** Checks the copies of the files `fileIds`, and records missing copies. */
 export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   return fileIds.length === 0 ? new Set() : await recordMissing(ctx, sql`f.id = ANY(${fileIds}::bigint[])`);
 }
@@ -75,7 +75,7 @@ export async function returnMissing(
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
     );
-    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain these files are locked already
+    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain the files are already locked
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await clearCopies(tx, moved);

@@ -2,13 +2,13 @@
  * Removes copies from the restore area after the last request that contains their files has ended or released them:
  * - The file moves to the stage ONTAPE, while its row still records the copy (`disk_id`).
  * - An engine removes the copy from the disk.
- * - The record of the copy is deleted, unless the row of the file has changed since the engine read the row.
+ * - The copy's record is deleted, unless the file's row has changed since the engine read it.
  *
  * If an engine crashes during these steps, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
- * An engine locks no row while it accesses a disk. An engine claims a copy only to make other engines choose other
- * copies.
+ * An engine does not lock rows while it accesses a disk. An engine claims a copy only to make other engines choose
+ * other copies.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
  * Therefore an engine never removes a copy that another process has restored after the examination.
@@ -89,9 +89,9 @@ export async function readUnheld(
 const MARKED = 10_000;
 
 /**
- * Records that all released files of a request have left the restore area, unless a released file is still there. If
- * the request has ended, first marks its request files as ended, so that lookups of live requests skip them. If the
- * request ends between the marking and the record, records nothing.
+ * If all of a request's released files have left the restore area, records that they have. If the request has ended,
+ * first marks its request files as ended, so that lookups of live requests skip them. If the request ends between the
+ * marking and the record, records nothing.
  * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -140,8 +140,8 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
  * Moves RESTORED files that no live request contains to the stage ONTAPE. If the copy of a file was changed, moves the
- * file to UNVERIFIED instead. A changed copy stays on disk, and no longer counts as used bytes of the disk.
- * @returns the ids of the moved files; a file stays if its row has changed, or a live request now contains the file
+ * file to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
+ * @returns the ids of the moved files; a file stays if its row has changed, or a live request now contains it
  */
 export async function releaseCopies(
   ctx: Context,
@@ -233,8 +233,8 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 }
 
 /**
- * Deletes the records of removed copies, if the rows of their files have not changed, and releases the claims.
- * Repeating a call is safe.
+ * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
+ * call is safe.
  * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. The
  *   file of a changed copy becomes UNVERIFIED, unless the copy is of another version of the file. `claimed`: copies
  *   whose claims the call releases.
@@ -282,8 +282,8 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
 }
 
 /**
- * Deletes the records of copies, and subtracts their bytes from the used bytes of their disks. The caller must have
- * locked the files, and moved the files from the stage RESTORED.
+ * Deletes the records of copies, and subtracts their bytes from their disks' used bytes. The caller must have locked
+ * the files, and moved them out of the stage RESTORED.
  */
 export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -321,7 +321,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    // all requests that contain these files are locked already
+    // all requests that contain the files are already locked
     await settleRequests(ctx, tx, await lockRequestsOf(tx, moved));
     return moved.length;
   });
@@ -339,8 +339,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether the file at the copy's path was not written by Tapegate. Such a file had the same bytes as the file on tape
-   * when its times were `mtimeNs` and `ctimeNs`.
+   * Whether the file at the copy's path was written by another program. That file had the same bytes as the file on
+   * tape when its times were `mtimeNs` and `ctimeNs`.
    */
   isForeign: boolean;
 }
@@ -348,8 +348,8 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
 /**
- * Reads a page of copies that were changed outside Tapegate, in the order of the file ids. An engine then checks
- * whether each changed copy still exists (restore-area/copies/changed.ts).
+ * Reads a page of copies that were changed outside Tapegate, ordered by file id. An engine then checks whether each
+ * changed copy still exists (restore-area/copies/changed.ts).
  */
 export async function readChanged(
   ctx: Context,
@@ -400,7 +400,7 @@ export async function settleChanged(
       to: 'ONTAPE',
     });
     await deleteVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain these files are locked already
+    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain the files are already locked
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;
@@ -428,7 +428,7 @@ export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Pr
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns those of the given paths at which the disk contains a changed copy that must stay. */
+/** Returns those of `paths` at which the disk contains a changed copy that must stay. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

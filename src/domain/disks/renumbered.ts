@@ -42,7 +42,7 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 const SILENT_SECONDS = 600;
 
 /**
- * Comparison of the copies on a disk with their recorded checksums, by the engine `owner`. `markerId` is the present
+ * Comparison of the copies on a disk with their recorded checksums, by the engine `owner`. `markerId` is the current
  * identity of the disk's marker file.
  */
 export interface Comparison {
@@ -52,9 +52,9 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues the comparison of a disk. If two hosts see different inodes on the same disk, the two hosts
- * compare the disk one after the other.
- * @returns the id of the last compared file; undefined if another engine compares the disk
+ * Begins or continues the comparison of a disk. If two hosts see different inodes on the same disk, they compare the
+ * disk one after the other.
+ * @returns the id of the last compared file; undefined if another engine is comparing the disk
  */
 export async function claimComparison(
   ctx: Context,

@@ -1,12 +1,11 @@
 /**
- * Reserves room for recalls on restore disks.
- * A recall starts only if a disk has room for the file, both in its allocation and in its free space. Reservations
- * reduce both. All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes
- * or is freed. Engines measure disks before the transaction, without locks, because a disk may hang. From the measured
- * free space, engines subtract all reservations that existed during the measurement or were made later. The bytes of
- * these reservations may have been written since the measurement.
- * If a recall has no room, the reason is recorded once, as the error of the recall. Engines then skip the recall until
- * a process that frees room notifies the engines.
+ * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
+ * allocation and in its free space. Reservations reduce both. All disks are locked while room is reserved. At the end
+ * of a recall, its reservation becomes used bytes or is freed. Engines measure disks before the transaction, without
+ * locks, because a disk may hang. From the measured free space, engines subtract all reservations that existed during
+ * the measurement or were made later, because their bytes may have been written. If there is no room for a recall, the
+ * reason is recorded once, as the recall's error. Engines then skip the recall until a process that frees room notifies
+ * them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -58,9 +57,9 @@ interface Candidate extends DiskRow {
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
-  /** Whether the disk has a problem other than lack of room, which may end without an action by an operator. */
+  /** Whether the disk has a problem, other than lack of room, that may end without an operator's action. */
   isAway: boolean;
-  /** Whether the disk is missing on this host, but another host has recently measured the disk. */
+  /** Whether the disk is missing on this host, but another host has recently measured it. */
   isElsewhere: boolean;
   isSuspended: boolean;
 }
@@ -131,12 +130,12 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // leave a recall that fits only on a disk of another host to the engines on that host
+  // leave a recall that fits only on another host's disk to the engines on that host
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk may have been resumed while this transaction waited for its lock, so engines must check again
+    // a disk may have been resumed while this transaction waited to lock it, so engines must check again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
@@ -191,7 +190,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 
 /**
  * Returns the number of bytes to subtract from the measured free space, because these bytes may have been written after
- * the measurement. Includes all reservations at the measurement and later, even if they have ended.
+ * the measurement. Includes all reservations that existed at the measurement or were made later, even if they have
+ * ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -201,8 +201,8 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records why recalls have no room, once for each recall. The error class is TRANSIENT if a temporarily unavailable
- * disk would have room, otherwise SPACE.
+ * Records why there is no room for recalls, once for each recall. The error class is TRANSIENT if a temporarily
+ * unavailable disk would have room, otherwise SPACE.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;

@@ -1,6 +1,6 @@
 /**
  * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job examines a stale
- * file on disk before it removes the file. The job never removes a different file that has replaced the stale file.
+ * file on disk before removing it. The job never removes a different file that has replaced the stale file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -14,7 +14,7 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** Drive of the recall. The name of the partial file contains the drive and the epoch of the recall. */
+  /** The recall's drive. The partial file's name contains the drive and epoch of the recall. */
   driveId: number;
   epoch: bigint;
   /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
@@ -61,8 +61,8 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 }
 
 /**
- * Condition: the file `f` is not being restored. The new copy of a file that is being restored may have the inode of a
- * stale file.
+ * Condition: the file `f` is not being restored. The new copy of a file that is being restored may have a stale file's
+ * inode.
  */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 

@@ -11,7 +11,7 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** A row with a finding. Findings are in order of `key`, the id of the row. */
+/** A row with a finding. Findings are ordered by `key`, the row's id. */
 export interface FoundRow {
   key: bigint;
   thing: string;
@@ -23,9 +23,9 @@ export interface FoundRow {
 export interface FindingKind {
   kind: string;
   /**
-   * Returns the query for the next rows with a finding. The query is a single statement, so the query sees no
-   * half-finished change.
-   * @param now present time by the clock that also sets the times in the rows
+   * Returns the query for the next rows with a finding. The query is a single statement, so it does not see
+   * half-finished changes.
+   * @param now current time by the clock that also sets the times in the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
@@ -86,7 +86,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Selects the numbers of checked rows, so that users do not mistake an empty result for a healthy database. */
+/** Selects how many rows were checked, so that users do not mistake an empty result for a healthy database. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

@@ -1,7 +1,7 @@
 /**
  * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids that were used
- * after the backup must not be used again: scripts remember ids of requests, and clients resume after ids of events.
- * The epochs of claims are derived from the time, so they need no change.
+ * after the backup must not be used again: scripts remember request ids, and clients resume after event ids. The epochs
+ * of claims are derived from the time, so they do not have to be changed.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -12,8 +12,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Numbers of ids to skip: `least`, plus `each` for every second since the backup. The numbers are larger than the
- * numbers of ids that a site can use in that time.
+ * Numbers of ids to skip: `least`, plus `each` for every second since the backup. The numbers exceed the ids that a
+ * site can use between the backup and the restore.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
@@ -22,7 +22,7 @@ const LEAPS = {
 } as const;
 
 export interface PutBack {
-  /** Lower bound of the next request's id; null if no id is left. */
+  /** Lower bound for the next request's id; null if no id is left. */
   nextRequestId: number | null;
   /**
    * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails, perhaps for a
@@ -41,7 +41,7 @@ export interface PutBack {
  * database. A second call would skip more ids.
  * @param state.earliest earliest possible time of the restored state. Ids that may have been used after this time are
  *   skipped
- * @param state.asOf time of the restored state to show to people, in RFC 3339
+ * @param state.asOf time of the restored state to show to people, in RFC 3339 format
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
   const { earliest, asOf } = state;

@@ -24,8 +24,8 @@ const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FRO
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /**
- * Finds running recalls that have no disk, or whose drive no engine holds. If the lease of the drive has expired, an
- * engine must recover the drive before the repair (engine/drive/drive.ts).
+ * Finds running recalls that have no disk, or whose drive no engine holds. If the drive's lease has expired, an engine
+ * must recover the drive before the repair (engine/drive/drive.ts).
  */
 export const recallLost: RepairableKind = {
   kind: 'recall-lost',
@@ -149,9 +149,9 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. This kind is checked before the other kinds, whose repairs would also
- * repair these findings, without a report. Omits files with changed copies, which an engine must check before the files
- * can be recalled.
+ * Finds waiting request files without a recall. Missing recalls are checked before other kinds of findings, whose
+ * repairs would add the recalls without reporting them. Omits files with changed copies, which an engine must check
+ * before the files can be recalled.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -221,8 +221,8 @@ const volumeRetired: RepairableKind = {
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
 /**
- * Minutes after which a staged file without a recall is a finding. The time is long enough for engines to release such
- * a file, because engines examine each staged file far more often.
+ * Minutes after which a staged file without a recall is a finding. The time is long enough for engines to release the
+ * file, because engines examine each staged file far more often.
  */
 const UNHELD_MINUTES = 15;
 
@@ -254,7 +254,7 @@ const stagingUnheld: RepairableKind = {
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };
 
-/** Finds requests that a library has not accepted for a day. The repair makes the next attempt due at once. */
+/** Finds requests that a library has not accepted for a day. The repair makes the next attempt due immediately. */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,

@@ -72,8 +72,8 @@ export async function readStanding(
 }
 
 /**
- * Finds restored files that no request contains, and that no job is about to remove. An engine removes the copies of
- * such files.
+ * Finds restored files that no request contains, and that no job is about to remove. An engine later removes the files'
+ * copies.
  */
 export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',

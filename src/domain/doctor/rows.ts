@@ -1,6 +1,6 @@
 /**
  * Reads findings that the database alone shows, in pages and with a time limit. Gateways use this module, because
- * gateways must not access disks. The repair of some findings needs a host that has the restore disks.
+ * gateways must not access disks. Some findings can be repaired only on a host that has the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -42,8 +42,8 @@ type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
 const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
 /**
- * Kinds of findings whose repair needs a host with the restore disks. A finding of `recallLost` needs such a host only
- * if the drive must be recovered.
+ * Kinds of findings whose repair needs a host with the restore disks. A `recallLost` finding needs the disks only if
+ * the drive must be recovered.
  */
 const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
@@ -124,7 +124,7 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
   return [index, after.key];
 }
 
-/** @returns undefined if the reader disconnected during a repair. Earlier repairs of the same call are still audited */
+/** @returns undefined if the reader disconnected during a repair. Earlier repairs in the same call are still audited */
 async function examineKind(
   ctx: Context,
   kind: AnyKind,

@@ -94,7 +94,7 @@ async function addFresh(tx: Transaction): Promise<number> {
   );
   await tx.query(sql`ANALYZE old`);
   await tx.query(sql`CREATE TEMP TABLE fresh (id bigint, size bigint) ON COMMIT DROP`);
-  // insert in order of paths, so that concurrent imports of the same files do not deadlock
+  // insert in path order, so that concurrent imports of the same files do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
@@ -111,7 +111,7 @@ async function addFresh(tx: Transaction): Promise<number> {
 }
 
 /**
- * The files of the table `fresh`, with their sizes in the import. The catalogue still contains the old sizes of
+ * The files in the table `fresh`, with their sizes in the import. The catalogue still contains the old sizes of
  * withdrawn files.
  */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
@@ -143,8 +143,8 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have that copy, so
- * Tapegate records that the file is on tape.
+ * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have that copy, so it
+ * records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
@@ -156,8 +156,8 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * Condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum at
- * a restore, any checksum in the row counts as different.
+ * Condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum
+ * during a restore, any checksum in the row counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -199,8 +199,8 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Stage changes that an import can make, in the order in which they are made. A change from UNVERIFIED to ONTAPE takes
- * two stage changes.
+ * Stage changes that an import can make, in the order in which they are made. Moving a file from UNVERIFIED to ONTAPE
+ * takes two stage changes.
  */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
@@ -236,13 +236,13 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 
 /**
  * Condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
- * error of the second copy.
+ * second copy's error.
  */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
  * Condition that the file `f` keeps its old name in a library. The first copy stays on the same volume, or a library
- * needs the name for the second copy, or to release a staged copy.
+ * needs the old name for the second copy, or to release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -279,7 +279,7 @@ function rowValueOf(column: string): Sql {
 
 /**
  * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The position and the size
- * stay, and the row `i` has no checksum.
+ * stay the same, and the row `i` has no checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
@@ -298,7 +298,7 @@ async function fillOmitted(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects illegal stage changes. Also rejects new sizes of files that have reserved or used space in the restore area.
+ * Rejects illegal stage changes. Also rejects new sizes for files that have reserved or used space in the restore area.
  */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
@@ -326,9 +326,9 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * Moves a file back to ONTAPE if its copy on disk belongs to an older version. An engine removes the copy, and requests
- * wait for the new version. If the copy was modified outside Tapegate, the copy stays, but no longer belongs to the
- * file.
+ * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine removes the copy,
+ * and requests wait for the new version. If the copy was modified outside Tapegate, the copy stays, but no longer
+ * belongs to the file.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -361,7 +361,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows that contain only a second copy, which is the first copy in the catalogue now
+  // rows that contain only a second copy, which is now the first copy in the catalogue
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -412,8 +412,8 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates the live requests that contain files of the table `known`. Charges new sizes and updates waiting recalls.
- * Retries failed files that have another position or checksum now.
+ * Updates the live requests that contain files of the table `known`. Charges new sizes to quotas, and updates waiting
+ * recalls. Retries failed files that now have another position or checksum.
  * @returns the ids of the updated requests; the caller must pass them to `settleFollowed`
  * @throws ImportError
  */
@@ -453,7 +453,7 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
 
 /**
  * Rejects new sizes if the used bytes of a quota would exceed the range of the database column. The used bytes may
- * exceed the size of the quota.
+ * exceed the quota's size.
  */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(

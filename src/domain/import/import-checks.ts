@@ -43,8 +43,8 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
 export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
 
 /**
- * Rejects the import if files were renamed, withdrawn or moved since the caller read the files. The caller has locked
- * the catalogue.
+ * Rejects the import if files were renamed, withdrawn or moved since the caller read them. The caller has locked the
+ * catalogue.
  */
 export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
   if (expected.length === 0) return;
@@ -62,7 +62,7 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
   );
 }
 
-/** Adds unknown volumes to the library in their row, or to the first library. @throws ImportError */
+/** Adds unknown volumes to the library that their row names, or else to the first library. @throws ImportError */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   await refuseRows<{ line: bigint; library: string; names: string }>(
@@ -140,8 +140,8 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
 
 /**
  * Selects clashes between paths and the catalogue: paths below a known file, and paths above a known file. Returns at
- * most `limit` clashes of each of these two kinds. Looks up each directory once. The lateral queries sort by an index,
- * because PostgreSQL would otherwise scan the table.
+ * most `limit` clashes of each kind. Looks up each directory once. The lateral queries sort by an index, because
+ * PostgreSQL would otherwise scan the table.
  * @param paths a query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
@@ -162,7 +162,7 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
 
 /**
  * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two imports sees the
- * files of the first import.
+ * files that the first import has added.
  * @param canSkip whether the caller has an option that skips rows whose paths clash
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
@@ -231,7 +231,7 @@ function describeClash({ outer, inner }: Clash): string {
 }
 
 /**
- * Returns a description of the clash for each path that an import would reject now because of a clash. Another import
+ * For each path that an import would reject now because of a clash, returns a description of the clash. Another import
  * may add or remove clashes later.
  */
 export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {

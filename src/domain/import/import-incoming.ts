@@ -39,7 +39,7 @@ export interface Reject {
 }
 
 /**
- * Optional columns in the order of the table `incoming`. `known` is the SQL of a column's value in the catalogue, for
+ * Optional columns in the order of the table `incoming`. `known` is the SQL for a column's value in the catalogue, for
  * the file `f` and its volume `v`.
  */
 export const incomingColumns = [
@@ -87,7 +87,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    // an error of the import's input must not be reported as an error of the database
+    // an error in the import's input must not be reported as a database error
     throw error === failure ? error : toUnavailable(error);
   });
   if (hasDirectories) await client.query(splitDirectories);

@@ -18,7 +18,8 @@ export interface Line {
 export const MAX_FAULTS = 20;
 
 /**
- * Error of a rejected import, with a line of text for each fault in the input. A rejected import has changed nothing.
+ * Error for a rejected import, with a line of text for each fault in the input. A rejected import does not change
+ * anything.
  */
 export class ImportError extends Error {
   readonly faults: string[];
@@ -38,10 +39,7 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /**
-   * Valid form of the path, if a valid form exists. Another list may have added a file at the valid path to the
-   * catalogue.
-   */
+  /** Valid form of the path, if one exists. Another list may have added a file at the valid path to the catalogue. */
   namesake: string | undefined;
 }
 
@@ -71,7 +69,7 @@ const LINE_FEED = 0x0a;
  * Yields the lines of a file in batches, without a byte order mark.
  * @param offset a number to add to all line numbers
  * @throws RowError if a line is too long, or gzipped data are damaged
- * @throws any error of the input
+ * @throws any error from the input
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;

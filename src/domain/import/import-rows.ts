@@ -16,7 +16,7 @@ import {
   readLines,
 } from './import-lines.js';
 
-/** A row of an import. An undefined field keeps the value in the catalogue, and a null field clears the value. */
+/** A row of an import. An undefined field keeps the value in the catalogue, and a null field clears it. */
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
@@ -36,7 +36,7 @@ export interface CatalogueRow {
   checksum: string | null | undefined;
   /**
    * Adler-32 that the command `archive` computes together with the checksum. If absent, the Adler-32 in the catalogue
-   * stays as long as the checksum stays.
+   * stays as long as the checksum does.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
@@ -261,7 +261,7 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
 }
 
-/** Yields rows, but skips rows with invalid names. @param reject is called with the error of each skipped row */
+/** Yields rows, but skips rows with invalid names. @param reject is called with the error for each skipped row */
 export async function* skipBadNames(
   rows: RowSource,
   reject: (fault: RowError) => Promise<void> | void,
@@ -311,7 +311,7 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 
 /**
  * Yields rows as JSON Lines. Each row keeps the line number that it had in the original list. So a gateway reports
- * errors with the line numbers of the list.
+ * errors with the original line numbers.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;

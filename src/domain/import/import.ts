@@ -48,7 +48,7 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
 
 /**
  * Imports rows for an operation that writes its own audit record.
- * @param expected files that must not have changed since the caller read the files
+ * @param expected files that must not have changed since the caller read them
  * @throws ImportError
  */
 export async function registerRows(

@@ -105,11 +105,11 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // keep a leading slash of the key: checkRow then rejects the path, which begins with two slashes
+  // keep the key's leading slash: checkRow then rejects the path, which begins with two slashes
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
-/** Decodes a key in form encoding, in which a plus sign is a space. */
+/** Decodes a key in form encoding, in which a plus sign stands for a space. */
 function decodeKey(key: string): string | undefined {
   try {
     return decodeURIComponent(key.replaceAll('+', '%20'));
