@@ -1,8 +1,8 @@
 /**
- * Limits the number of database connections that changes occupy. A change may wait for the catalogue lock during an
- * import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a limited part of the
- * connections fairly. Changes of rows that are locked only briefly have a separate part, so that an operator can
- * suspend something at any time.
+ * Limits the number of database connections that operations which change data occupy. A change may wait for the
+ * catalogue lock during an import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a
+ * limited part of the connections fairly. Changes of rows that are locked only briefly have their own share of the
+ * connections, so that an operator can suspend something at any time.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -11,7 +11,7 @@ import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
 /**
- * Limiters of changes, by the lock for which a change may wait, and of GraphQL queries. `short` is for changes that
+ * Limiters for changes, by the lock that a change may wait for, and for GraphQL queries. `short` is for changes that
  * never wait long.
  */
 const limiters = {
@@ -22,8 +22,8 @@ const limiters = {
 } as const satisfies Record<string, keyof Database>;
 
 /**
- * Runs `work` in a limiter slot of the caller. Gives up if the caller disconnects before a slot is free. Calls must not
- * nest.
+ * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. Calls
+ * must not nest.
  * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
  */
 export async function withSlot<T>(
@@ -40,7 +40,7 @@ export async function withSlot<T>(
   }
 }
 
-/** Runs a transaction in a limiter slot of the caller. @throws the errors of `withSlot` */
+/** Runs a transaction in one of the caller's limiter slots. @throws the errors of `withSlot` */
 export async function transactionInTurn<T>(
   ctx: Context,
   { waitsFor, name }: { waitsFor: keyof typeof limiters; name: string },
@@ -50,8 +50,8 @@ export async function transactionInTurn<T>(
 }
 
 /**
- * Checks that the caller is still connected. Callers use this check after a wait and before any change. @throws
- * UnavailableError
+ * Checks that the caller is still connected. Operations check this after they have waited and before they change
+ * anything. @throws UnavailableError
  */
 export function checkConnected({ reader }: Context): void {
   checkWanted(reader);

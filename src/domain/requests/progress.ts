@@ -28,7 +28,7 @@ export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Columns of the live request `r` whose values are derived from its counts. */
+/** Columns of the live request `r` that are derived from its counts. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {
@@ -117,8 +117,8 @@ export async function advanceRequests(
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 /**
- * Maximum number of log lines if many requests reach a step, such as `started`, together. One more line reports the
- * number of further requests.
+ * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more line reports
+ * the number of further requests.
  */
 const MAX_LINES = 100;
 
@@ -143,7 +143,7 @@ interface ReachedSteps {
 
 /**
  * Logs which live requests got their first file, or were finished, at `now`. `now` is the time of the transaction that
- * counted the files of the requests.
+ * counted the requests' files.
  */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;

@@ -20,8 +20,8 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 /**
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy
  * gets no recall until an engine has checked the copy (disks/removals.ts). Also updates the counts and states of the
- * requests, and queues emails that are due. The caller must have locked the requests, which must be live. Calling it
- * twice is safe.
+ * requests, and queues emails that are due. The caller must have locked the requests, which must be live. Calling this
+ * function twice is safe.
  * @param options.queuesMail false if no email can be due
  * @param options.isNew true if no file can have been withdrawn
  */
@@ -42,9 +42,9 @@ export async function settleRequests(
 }
 
 /**
- * Does for some request files what `settleRequests` does for whole requests. The counts of these requests must already
- * include all other files, so that the cost depends only on the given files.
- * @param which a condition on the given request files `h`
+ * Does for some request files what `settleRequests` does for whole requests. The requests' counts must already include
+ * all other files, so that the cost depends only on the files that `which` selects.
+ * @param which a condition that selects request files `h`
  */
 export async function settleRequestFiles(
   ctx: Context,
@@ -171,11 +171,11 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 
 /**
  * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
- * waits for one of the files is added or ends. A new request waits for the lock of the recall, or for the lock of a
+ * waits for one of the files is added or ends. A new request waits for the lock on the recall, or for the lock on a
  * file that is not ONTAPE.
  *
  * Requests that were created between two of the locks are locked without waiting, because their transactions may wait
- * for the files. If the lock of a request created in between is not free, the transaction runs again.
+ * for the files. If a request created in between is already locked, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

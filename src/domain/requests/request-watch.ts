@@ -1,9 +1,9 @@
 /**
- * Watches requests and stages: yields the current state first, then every change, in order. A watcher that resumes
- * after an event gets the later events instead of the current state.
+ * Watches requests and stages: yields their current state first, then every change to it, in order. A watcher that
+ * resumes after an event gets the later events instead of the current state.
  *
  * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
- * watcher misses no change, and gets no change that the first state already includes.
+ * watcher does not miss a change, and does not get a change that the first state already includes.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -38,7 +38,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** Previous stage of the file; null if `to` is the stage at the beginning of the watch. */
+  /** Previous stage of the file; null if `to` is the stage when the watch began. */
   from: Stage | null;
   to: Stage;
 }
@@ -167,7 +167,7 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
  */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Bytes that a drive could read in the time in which it finds, syncs and records a file. */
+/** Bytes that a drive could read in the time that it takes to find, sync and record a file. */
 const BYTES_PER_FILE = 100e6;
 
 /** Estimates the end of a request from the rate of files and bytes since the first recall began. */
@@ -197,8 +197,8 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of the
- * stages. If neither a request nor a match is given, yields only the changes of all files.
+ * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage.
+ * Without a request and a match, yields only the stage changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -237,7 +237,10 @@ export async function* watchStages(
   }
 }
 
-/** Recognises events that the reported stages include. A page of stages includes all earlier events of its files. */
+/**
+ * Recognizes events that the reported stages already include. A page of stages includes all earlier events of its
+ * files.
+ */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -279,8 +282,8 @@ async function* reportStages(
 }
 
 /**
- * Returns the query of the next page of stages. Conditions that are not given are omitted, so that PostgreSQL sees
- * which index it may use.
+ * Returns the query of the next page of stages. Omits absent conditions, so that PostgreSQL sees which index it may
+ * use.
  */
 function presentStages(
   ctx: Context,

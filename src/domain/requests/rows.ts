@@ -34,7 +34,7 @@ export function isEnded(state: RequestState): boolean {
 }
 
 /**
- * Locks a request that the caller changes. @throws NotFoundError, also if the caller may not see the request;
+ * Locks a request so that the caller can change it. @throws NotFoundError, also if the caller may not see the request;
  * ForbiddenError
  */
 export async function lockOwnRequest(
@@ -44,7 +44,7 @@ export async function lockOwnRequest(
   id: number,
 ): Promise<LockedRequest> {
   const [request] = await tx.query<LockedRequest>(
-    // check visibility in the locking statement, because a caller must not wait for the lock of a hidden request
+    // check visibility in the locking statement, because a caller must not wait for a lock on a hidden request
     sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
@@ -176,8 +176,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
- * an ended request, streams the paths of the files that the request had at its end. Released files are omitted. Callers
- * should use `getRequestWithPaths` if the paths fit into a page.
+ * an ended request, streams the paths of the files that the request had when it ended. Released files are omitted.
+ * Callers should use `getRequestWithPaths` if the paths fit into a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -212,8 +212,7 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Reads a request with at most a page and one row of request files, and as many unresolved paths, even if the request
- * has more.
+ * Reads a request with at most one page plus one row of its request files, and at most as many of its unresolved paths.
  */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",

@@ -30,10 +30,10 @@ import { advanceRequests } from './progress.js';
 import { settleRequests } from './request-files.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** New values of a request. Null removes a limit. */
+/** New values for a request. Null removes a limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** User whose quota the request is charged to. The update fails if this is not the user of the request's quota. */
+  /** User whose quota the request is charged to. The update fails if the request's quota belongs to another user. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
@@ -44,9 +44,9 @@ interface UpdateRequestInput extends LimitsInput {
 
 /**
  * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
- * ended request and charges its files again. If a limit is raised, excluded files join the request at once. A lower
+ * ended request and charges its files again. If a limit is raised, excluded files join the request immediately. A lower
  * limit never removes files from a live request.
- * @param how.isGranted whether another system has granted the request, so that its quota cannot reject the revival
+ * @param how.isGranted whether another system has granted the request, so that its quota cannot reject a revival
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
@@ -116,12 +116,12 @@ async function tryUpdate(
 }
 
 /**
- * Returns the assignments that set the path rules of a request. A caller that revives the request or changes its limits
- * puts the request under the caller's own rules. A caller without rules leaves the request's rules unchanged.
+ * Returns the assignments that set a request's path rules. A caller that revives the request or changes its limits puts
+ * it under the caller's own rules. A caller without rules leaves the request's rules unchanged.
  *
- * A caller that only changes the retention keeps the rules of the request's maker, except in two cases. If the request
- * has no rules, the caller's rules apply. If the caller is the request's maker, authenticated in a way that reports
- * groups, the groups in the rules are updated.
+ * A caller that only changes the retention keeps the rules of the request's maker. But if the request has no rules, the
+ * caller's rules apply. And if the caller is the maker, authenticated in a way that reports groups, the groups in the
+ * rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -152,10 +152,10 @@ function changesOf(
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are due to a new address
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are now due because an address was added
 }
 
-/** Checks all parts of an update that need no database. @throws InvalidInputError */
+/** Checks everything in an update that can be checked without the database. @throws InvalidInputError */
 function checkUpdate(input: UpdateRequestInput) {
   return {
     retention: input.retention ? checkTime('retention', input.retention) : undefined,
@@ -177,7 +177,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // an overdue request that no job has ended is still charged and counted
+  // an overdue request that no job has ended yet is still charged and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);
@@ -273,7 +273,7 @@ async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Pro
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request. The default priority is 0. Drives recall files with a greater priority first,
+ * Sets the priority of a request. The default priority is 0. Drives recall files with a higher priority first,
  * whichever user requested them.
  * @returns the id of the request
  * @throws InvalidInputError, NotFoundError

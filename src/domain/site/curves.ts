@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
- * events, in the same transaction that writes the counts, so that no event is counted twice. A quota has a row for each
- * hour in which the quota changed.
+ * History of the site and of quotas. The site has one row for every five minutes. A single engine counts new events,
+ * and writes the counts in the same transaction, so that no event is counted twice. A quota has a row for each hour in
+ * which the quota changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -30,7 +30,7 @@ export interface CurvePoint {
 const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Age in days beyond which the history of the site has one point per hour. */
+/** Age in days beyond which the site's history has one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
 /** Maximum number of points: enough for two days of five-minute points and 88 days of hourly points. */
@@ -42,8 +42,8 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, measures the queue once in each period of five minutes, and writes the history of quotas. The process
- * may be killed at any line.
+ * Counts events, measures the queue once every five minutes, and writes the history of quotas. The process may be
+ * killed at any point.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
@@ -74,7 +74,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Counts each event in the five-minute period of its own time. The current period always gets a row. */
+/** Counts each event in the five-minute period in which it happened. The current period always gets a row. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -170,7 +170,7 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns size and use of quotas, by quota id: at the time `since` if known, after each later change, and now.
+ * Returns the size and use of quotas, by quota id: at the time `since` if known, after each later change, and now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

@@ -12,10 +12,10 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** Number and bytes of recalls, by state. `seconds` is the age of the oldest recall in that state. */
+  /** Number and total bytes of recalls, by state. `seconds` is the age of the oldest recall in that state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Number of engines that use a drive or ask for a drive. */
+  /** Number of engines that use a drive or ask for one. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];

@@ -1,6 +1,6 @@
 /**
- * Running gateways and engines. Each process writes a heartbeat, timed by the database's clock. A process is deleted a
- * day after its last heartbeat.
+ * Running gateways and engines. Each process writes a heartbeat, timed by the database's clock. A process's row is
+ * deleted a day after its last heartbeat.
  */
 
 import { sql } from '../../db/sql.js';

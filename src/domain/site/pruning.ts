@@ -12,7 +12,7 @@ const EMAILS = 1000;
 
 /**
  * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows of the emails
- * stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any line.
+ * stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any point.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -74,7 +74,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** Selects one batch more than `markBatches` marks at once, because the last batch is never deleted. */
+/** Selects one batch more than `markBatches` marks in one call, because the last batch is never deleted. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

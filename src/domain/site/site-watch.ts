@@ -1,7 +1,7 @@
 /**
  * Watches the site and the requests of a caller, so that views can refresh the parts that changed. All watchers of a
- * gateway share one check per second. A watcher gets all changes since its last message at once, so a slow client gets
- * fewer messages and needs little memory.
+ * gateway share one check per second. A watcher gets all changes since its last message in a single message, so a slow
+ * client gets fewer messages and needs little memory.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -15,7 +15,7 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** Factor between the duration of a slow check and the pause that follows the check. */
+/** How many times as long as a slow check the pause after it lasts. */
 const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
@@ -45,7 +45,7 @@ class Watchers<Item> {
   private isRunning = false;
   private hasChecked = false;
 
-  /** @param open opens the source for the first watcher; the source ends with the last watcher */
+  /** @param open opens the source for the first watcher; the source is closed when the last watcher ends */
   constructor(open: () => Source<Item>) {
     this.open = open;
   }
@@ -130,7 +130,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space changes all the time, so only changes by 128 MiB (2^27 bytes) count. */
+/** Free space changes all the time, so only changes of about 128 MiB (2^27 bytes) count. */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -153,8 +153,8 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * For each part of the site, a text that changes with the part. All changes of the queue write events, except changes
- * of its order.
+ * For each part of the site, a text that changes whenever the part changes. Every change to the queue writes an event,
+ * unless only the order changes.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",

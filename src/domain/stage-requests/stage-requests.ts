@@ -34,8 +34,8 @@ interface CreateStageRequestInput {
 }
 
 /**
- * Creates a stage request. A file that cannot be staged is no error: `readStageRequest` reports the problem of the
- * file. If the process dies, the requests that were already created stay until their retention ends.
+ * Creates a stage request. A file that cannot be staged is not an error: `readStageRequest` reports why it cannot be
+ * staged. If the process dies, the requests that were already created stay until their retention ends.
  * @returns the id of the stage request
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
  *   removed
@@ -123,8 +123,8 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
- * quota may charge only that quota. A user without a quota may charge only the quota of the oldest membership. Users do
- * not agree to memberships, so a later membership must not change which quota is charged.
+ * quota may charge only that quota. A user without a quota may charge only the quota of the user's oldest membership.
+ * Users do not agree to memberships, so a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -182,7 +182,7 @@ const isStageRequestId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){
 const unknownStageRequest = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
 /**
- * Reads a stage request, and its files in order.
+ * Reads a stage request, and its files in list order.
  * @throws NotFoundError, also if the caller may not see the stage request
  */
 export async function readStageRequest<T>(
@@ -318,7 +318,7 @@ export async function cancelStageRequestFiles(ctx: Context, id: string, paths: r
   await ctx.db.pool.query(sql`UPDATE stage_request SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** Releases files of a stage request. Parameters and errors are those of `cancelStageRequestFiles`. */
+/** Releases files of a stage request. The parameters and errors are the same as for `cancelStageRequestFiles`. */
 export async function releaseStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
   await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
@@ -386,7 +386,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 async function groupByRequest(ctx: Context, id: string, paths: readonly string[]): Promise<RequestFiles[]> {
   const given = new Map(paths.map((path) => [pathKeyOf(path), path]));
   const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
-    // a client names a file by its path in the stage request, even if the file was renamed since
+    // a client names a file by its path in the stage request, even if the file has been renamed since
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN stage_request_file f ON f.stage_request_id = ${id}::uuid AND f.path = w.path
           LEFT JOIN tape_file n ON n.id = f.file_id`,
@@ -435,7 +435,7 @@ const STEP = 1000;
 
 /**
  * Deletes old stage requests. Several engines may delete stage requests at the same time, and may be killed at any
- * line.
+ * point.
  */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;

@@ -259,8 +259,8 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Limits of the pause before an engine asks again whether the library still keeps a file. The pause is half of the time
- * since the file's release.
+ * Limits of the pause before an engine asks again whether the library still keeps a file. The pause is half the time
+ * since the file was released.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 

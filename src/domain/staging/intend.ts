@@ -61,8 +61,8 @@ export interface Staged {
 }
 
 /**
- * The condition that the library of `s` is in service and responds. No room in the restore area is set aside for other
- * libraries.
+ * The condition that the library of `s` is in service and responds. No room in the restore area is set aside for a
+ * library that is out of service or does not respond.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -106,7 +106,7 @@ export interface Room {
 
 /**
  * Stores files in state INTENDED, in the given order, as far as the library's limits and the restore area allow. If a
- * file fits on no restore disk, the file keeps waiting and this reason is recorded. Skips files that no longer wait,
+ * file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer wait,
  * and files that another engine has already stored.
  * @returns the ids of the stored files; `isFull` if there was no room for further files
  * @throws Error if the engine has lost the lease of the library
@@ -160,7 +160,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 
 /**
  * Stores in state INTENDED the files whose tape copies must be verified (catalogue/verifications.ts). The caller must
- * have requested the files of recalls before, because recalls are more urgent.
+ * already have requested the files that recalls need, because recalls are more urgent.
  * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
@@ -222,8 +222,7 @@ export interface ReadyFile {
 }
 
 /**
- * Returns the next staged files to read, ordered by priority, then by the users' shares, then by the time at which they
- * were staged.
+ * Returns the next staged files to read, ordered by priority, then by the users' shares, then by staging time.
  * @param how.shares recent drive seconds divided by weight, by user
  * @param how.isShuffled whether the order is random instead
  */

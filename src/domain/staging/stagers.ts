@@ -1,7 +1,7 @@
 /**
- * Decides which engine calls a staging library. At most one engine at a time has the lease of a library, as for drives
- * (recalls/drives.ts). The lease only saves calls: two engines do no harm, because their calls have different batch
- * ids. After failures, calls to a library and reads from it pause separately (health/circuits.ts).
+ * Decides which engine calls a staging library. At most one engine has the lease of a library, as for drives
+ * (recalls/drives.ts). The lease only avoids needless calls: two engines do no harm, because their calls have different
+ * batch ids. After failures, calls to a library and reads from it pause separately (health/circuits.ts).
  */
 
 import { locking } from '../../db/locks.js';
@@ -82,8 +82,8 @@ export interface StagingFigures {
   kept: number;
   bytes: bigint;
   /**
-   * End of the pause in calls to the library after failed calls; null if there is no pause. `problem` is the error of
-   * the last call.
+   * When calls to the library resume after failed calls; null if calls are not paused. `problem` is the error of the
+   * last call.
    */
   restUntil: string | null;
   problem: string | null;

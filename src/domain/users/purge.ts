@@ -2,7 +2,7 @@
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge begins by closing the quota and revoking the user's tokens. After that, the purge changes the audit log in
- * steps, because the log may have many millions of rows. A last transaction changes everything else. Before this
+ * steps, because the log may have many millions of rows. A last transaction changes everything else. Until that last
  * transaction, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
@@ -37,8 +37,8 @@ export interface PurgeResult {
 /**
  * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoked tokens end
  * the user's streams.
- * @throws NotFoundError if Tapegate has no data of the user, as after an earlier purge; InUseError if requests of the
- *   user are live
+ * @throws NotFoundError if Tapegate has no data of the user, as after an earlier purge; InUseError if the user has live
+ * requests
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
   // the audit row of the purge must not contain the user's name, whether the purge succeeds or is rejected
@@ -66,7 +66,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** Names of the user as an owner of requests, one for each role. */
+  /** The user's names as an owner of requests, one for each role. */
   owners: readonly string[];
   /**
    * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
@@ -177,7 +177,7 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Removes the user's data from the quota. The row of the quota stays, because requests refer to the row. */
+/** Removes the user's data from the quota. The row of the quota stays, because requests refer to it. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
