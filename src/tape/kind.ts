@@ -1,9 +1,9 @@
 /**
- * Defines library types. A library type consists of a contract, a schema of its settings, and a constructor. Each
+ * Defines library types. Each library type consists of a contract, a schema of its settings, and a constructor. Each
  * library type has a directory in src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
  *
- * Values from a command line are strings, so the schemas accept numbers and booleans also as strings. An empty or null
- * setting counts as missing.
+ * Command-line values are strings, so the schemas also accept numbers and booleans as strings. An empty or null setting
+ * counts as missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
@@ -21,12 +21,12 @@ export interface Site {
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
   /**
-   * Whether the library finds a file on its volume by position or by path. A library that finds files by path needs no
-   * positions, but the engine reads its files in the order of known positions.
+   * Whether the library finds a file on its volume by position or by path. A library that finds files by path does not
+   * need positions. If the catalogue contains positions, the engine reads the library's files in position order.
    */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
-  /** Creates the library object. Opens no device, file or connection. */
+  /** Creates the library object. Does not open devices, files or connections. */
   create(settings: Settings, site: Site): DriveLibrary;
 }
 
@@ -41,14 +41,14 @@ export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Setting
 
 /**
  * Validates settings, and converts them to their types.
- * @throws SettingsError whose message describes all faults; its `setting` is the setting with the first fault
+ * @throws SettingsError that describes all faults in its message; its `setting` is the setting with the first fault
  */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // report the fault of a list item as a fault of the list
+    // report a fault in a list item as a fault in the list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
@@ -81,7 +81,7 @@ export function expects(expected: string) {
   return { error };
 }
 
-/** Reports a fault of a setting that a schema has found by comparing several settings. */
+/** Reports a fault in a setting that a schema finds by comparing several settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
@@ -104,7 +104,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern finds control characters to reject
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
-/** Returns the schema of a string of one line. @param form pattern that the string must match */
+/** Returns the schema of a one-line string. @param form pattern that the string must match */
 export function text(expected = 'a string of one line', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
@@ -167,7 +167,7 @@ const MOST_MINUTES = 30 * 24 * 60;
 
 /**
  * Settings for the time until files arrive on disk. Tapegate estimates waits from these settings until it has measured
- * waits.
+ * actual waits.
  */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)

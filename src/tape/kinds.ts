@@ -1,6 +1,6 @@
 /**
  * The registry of library types. `tapegate library add --kind` accepts the names in `kinds`. Libraries load the AWS SDK
- * and undici only when a request needs them.
+ * and undici only before their first request.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';
@@ -34,8 +34,8 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates the object for a registered drive library. Opens no device, file or connection, so only the first use shows
- * whether the library is available.
+ * Creates the object for a registered drive library. Does not open devices, files or connections, so only the first use
+ * shows whether the library is available.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(
@@ -48,7 +48,7 @@ export function createDriveLibrary(
 }
 
 /**
- * Creates the object for a registered staging library. Opens no connection.
+ * Creates the object for a registered staging library. Does not open connections.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createStagingLibrary(
@@ -61,7 +61,7 @@ export function createStagingLibrary(
 }
 
 /**
- * Validates the settings of a library before the library is registered. Needs no access to the library.
+ * Validates a library's settings before the library is registered. Does not access the library.
  * @throws SettingsError
  */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
@@ -71,8 +71,8 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
 }
 
 /**
- * Returns the price, wait and prefixes of a staging library. The result is empty for a drive library, or if this
- * version of Tapegate does not know the type or the settings.
+ * Returns a staging library's price, wait and prefixes. The result is empty for a drive library, or if this version of
+ * Tapegate does not know the type or the settings.
  */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {

@@ -21,7 +21,8 @@ export interface ListOptions {
   below?: string | undefined;
   signal: AbortSignal;
   /**
-   * Called for each skipped directory entry: its name is not UTF-8, or it is neither a file nor a directory.
+   * Called for each skipped directory entry. An entry is skipped if its name is not UTF-8, or it is neither a file nor
+   * a directory.
    * @param why the reason, as the end of a sentence that begins with the path
    */
   onSkip?: (path: string, why: string) => void;
@@ -50,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** Directory that was last found to be inside `base`, so that further files in the directory need no new check. */
+  /** Directory that was last found to be inside `base`. Other files in the directory do not need another check. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -106,8 +107,8 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for the start block of each file. Runs several commands concurrently, because LTFS answers from memory,
-   * but the start of a command takes time.
+   * Asks LTFS for the start block of each file. Runs several commands concurrently, because starting a command takes
+   * time, but LTFS answers quickly from memory.
    * @returns the files with their start blocks, in the order of `files`
    * @throws TapeError
    */
@@ -128,7 +129,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   private async findStart(entryPath: string, size: bigint, signal: AbortSignal): Promise<bigint> {
-    if (size === 0n) return 0n; // an empty file has no start block on the tape
+    if (size === 0n) return 0n; // an empty file does not have a start block on the tape
     const { commands, seconds } = this.settings;
     const args = fill(commands.startBlock, { file: entryPath });
     const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
@@ -190,7 +191,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Rejects a directory outside the cartridge. A symbolic link on the cartridge could lead to any directory of the
+   * Rejects a directory outside the cartridge. A symbolic link on the cartridge could lead to any directory on the
    * host.
    */
   private async expectInside(directory: string): Promise<void> {
@@ -201,7 +202,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
-   * the file did not cause such an error.
+   * the file did not cause the error.
    */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;

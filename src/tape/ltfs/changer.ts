@@ -1,7 +1,7 @@
 /**
- * Controls the changer of an LTFS library. All drives and processes that share the lock directory run only one changer
- * command at a time. The command inherits the lock. Therefore the lock is held until the command ends, even if its
- * parent process dies.
+ * Controls an LTFS library's changer. Among all drives and processes that share the lock directory, only one changer
+ * command runs at any time. The command inherits the lock, which is therefore held until the command ends, even if the
+ * command's parent process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -44,7 +44,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge may be in the drive in spite of the error, for example if another process moved the cartridge
+      // the cartridge may be in the drive despite the error, for example because another process moved it
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
@@ -55,9 +55,9 @@ export class Changer {
   }
 
   /**
-   * Moves the cartridge in a drive to a slot; does nothing if the drive is empty. Retries until a time limit, because a
+   * Moves a drive's cartridge to a slot; does nothing if the drive is empty. Retries until a time limit, because a
    * drive may not release its cartridge immediately after an unmount.
-   * @param element number of the drive in the changer; the drive may belong to another library
+   * @param element the drive's number in the changer; the drive may belong to another library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
@@ -105,13 +105,13 @@ export class Changer {
 export interface Element {
   /** Type of element. A `port` is an import/export slot, which operators use. */
   kind: 'drive' | 'slot' | 'port';
-  /** Number of the element in the output of `mtx`, which numbers drives from 0, and slots and ports together from 1. */
+  /** The element's number in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** Barcode of the cartridge; undefined if the element contains no cartridge, or the barcode is unreadable. */
+  /** The cartridge's barcode; undefined if the element does not contain a cartridge, or the barcode is unreadable. */
   volume: string | undefined;
   /**
-   * Number of the slot from which the cartridge was moved to this drive; undefined if the changer does not know the
+   * Number of the slot from which the cartridge was moved to the drive; undefined if the changer does not know the
    * slot.
    */
   source: number | undefined;
@@ -125,7 +125,7 @@ const SLOT = new RegExp(
   String.raw`^\s*Storage Element (?<number>\d+)(?<port> IMPORT/EXPORT)?:(?<state>Empty|Full)${TAGS}`,
 );
 
-/** Parses the output of `mtx status`. @throws LibraryError if the output has another format */
+/** Parses the output of `mtx status`. @throws LibraryError if the output does not have the expected format */
 export function parseElements(status: string): Element[] {
   const elements: Element[] = [];
   for (const line of status.split('\n')) {
@@ -164,7 +164,7 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
 }
 
 /**
- * Returns whether an element contains a cleaning cartridge. By the manufacturers' standard, the barcodes of cleaning
+ * Returns whether an element contains a cleaning cartridge. By the manufacturers' standard, barcodes of cleaning
  * cartridges begin with CLN.
  */
 export function isCleaning({ volume }: Element): boolean {
@@ -180,8 +180,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for the cartridge in a drive, preferably the slot from which the cartridge came. Returns a port,
- * which operators use, only if the cartridge came from this port.
+ * Returns a free slot for a drive's cartridge, preferably the slot from which the cartridge came. Returns a port only
+ * if the cartridge came from it, because operators use ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

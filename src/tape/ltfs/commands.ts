@@ -1,6 +1,5 @@
 /**
- * Runs a site's commands without a shell, with limits for their time and output. Implements locks that the commands
- * inherit.
+ * Runs a site's commands without a shell, and limits their time and output. Implements locks that the commands inherit.
  */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
@@ -11,7 +10,7 @@ import { messageOf, oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** Maximum output of a command in characters; enough for the status of a changer with thousands of slots. */
+/** A command's maximum output in characters: enough for the status of a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
 /** Time in milliseconds from SIGTERM to SIGKILL. */
@@ -45,9 +44,9 @@ interface CommandOptions {
 }
 
 /**
- * Runs a command in its own session, so that a signal to this process does not interrupt the robot while it moves a
- * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
- * a cartridge stuck in the robot.
+ * Runs a command in its own session, so that a signal to this process does not interrupt the robot while the robot
+ * moves a cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move
+ * could leave a cartridge stuck in the robot.
  * @returns the command's standard output
  * @throws CommandFailure if the command fails; LibraryError if the command cannot be started; the signal's reason if
  *   the signal aborts
@@ -71,7 +70,7 @@ function run(args: readonly string[], { seconds, lock }: CommandOptions): Promis
     };
     const limit = setTimeout(() => {
       stop(`did not exit within ${seconds} s`);
-      // give up, because a process that hangs in the kernel ignores SIGKILL
+      // stop waiting, because a process that hangs in the kernel ignores SIGKILL
       setTimeout(() => settle(null), 2 * KILL_MS).unref();
     }, seconds * 1000);
     const settle = (code: number | null, signalName?: string | null) => {
@@ -111,7 +110,7 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Returns the LTFS errors in a command's output, whose numbers end with E. If the output contains no LTFS errors,
+ * Returns the LTFS errors in a command's output. Their numbers end with E. If the output does not contain LTFS errors,
  * returns its last lines.
  */
 function describeOutput(text: string): string {
@@ -127,9 +126,9 @@ const openFd = promisify(fs.open);
 const BUSY = 75;
 
 /**
- * A lock on a lock file that is never removed. The lock excludes all processes and hosts that use the same lock
- * directory. The lock is held until all processes that inherited the file descriptor have closed it. A pid file could
- * not represent an inherited lock, and would not work across containers.
+ * A lock on a file that is never removed. The lock excludes all processes and hosts that use the same lock directory.
+ * The lock is held until all processes that inherited the file descriptor have closed it. A pid file could not
+ * represent an inherited lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;
@@ -154,7 +153,7 @@ export class LockDirectory {
   }
 
   /**
-   * Takes a lock. Waits for a limited time if another process holds the lock.
+   * Takes a lock. If another process holds it, waits for a limited time.
    * @param name the resource to lock, such as a device; all processes must use the same name
    * @param seconds maximum time to wait
    * @returns the lock; undefined if another process still holds it
@@ -185,7 +184,7 @@ export class LockDirectory {
 }
 
 /**
- * Locks a file descriptor of this process. Node.js has no call for flock(2), so the program flock(1) inherits the file
+ * Locks a file descriptor of this process. Node.js cannot call flock(2), so the program flock(1) inherits the file
  * descriptor, locks it and exits.
  */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {

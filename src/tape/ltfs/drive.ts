@@ -1,9 +1,9 @@
 /**
  * One drive of an LTFS library, with two locks:
- * - `drive …`: a Tapegate process holds this lock while it uses the drive. If this lock is free, any cartridge in the
- *   drive was left by a process that has died.
- * - `ltfs …`: the LTFS process inherits this lock, and holds the lock until it exits, some time after the unmount. If
- *   the cartridge is moved before LTFS exits, its data may be damaged.
+ * - `drive …`: a Tapegate process holds this lock while it uses the drive. If the lock is free, a process that has died
+ *   left any cartridge that is in the drive.
+ * - `ltfs …`: the LTFS process inherits this lock, and holds it until the process exits, some time after the unmount.
+ *   If the cartridge is moved before LTFS exits, the cartridge's data may be damaged.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,10 +13,10 @@ import { type Changer, type Element, findDrive, findVolume, isCleaning } from '.
 import { CommandFailure, type HeldLock, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Maximum time in seconds of each attempt to take the lock that the LTFS process holds. */
+/** Maximum seconds for each attempt to take the lock that the LTFS process holds. */
 const LOOK_SECONDS = 1;
 
-/** Matches error messages whose cause is the drive or its mount point, and not the cartridge. */
+/** Matches messages for errors that the drive or its mount point causes, and not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -43,7 +43,7 @@ export class Drive {
    * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
    * drive, and removes the cartridge from any other drive.
    * @param waitSeconds maximum time to wait while another process uses the drive
-   * @returns the lock of the drive, which the caller must close after it has emptied the drive
+   * @returns the drive's lock, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive
    */
   async open(volume: string, waitSeconds: number, signal: AbortSignal): Promise<HeldLock> {
@@ -62,7 +62,7 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, whose command may still run: the next mount cleans up
+      // do not clean up after an aborted mount, because its command may still run: the next mount cleans up
       if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount also cleans up
       inUse.close();
       throw error;
@@ -74,7 +74,7 @@ export class Drive {
    * @throws DriveError if a step fails; the next mount then cleans up
    */
   async empty(): Promise<void> {
-    const { signal } = new AbortController(); // a signal that never aborts, because each step has its own time limit
+    const { signal } = new AbortController(); // never aborts, because each step has its own time limit
     const ltfs = await this.clear(signal);
     try {
       await this.shop.changer.unload(this.drive.element, this.drive.device, signal);
@@ -92,8 +92,8 @@ export class Drive {
   }
 
   /**
-   * Unmounts the cartridge, and waits until no LTFS process of the drive runs, even if an engine that died started this
-   * process.
+   * Unmounts the cartridge, and waits until the drive's LTFS process has exited, even if an engine that died started
+   * it.
    */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
@@ -140,7 +140,7 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** Removes the cartridge from another drive, in which a process that died has left the cartridge. */
+  /** If a process that died left the cartridge in another drive, removes it from that drive. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
@@ -157,7 +157,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // convert a DriveError of the other drive, because it must not count against this drive
+      // convert a DriveError from the other drive, because it must not count against this drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not release it: ${error.message}`, {
         cause: error,
@@ -177,7 +177,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // if nothing were mounted, all files of the cartridge would seem to be missing, and would fail permanently
+    // if nothing were mounted, all of the cartridge's files would seem to be missing, and would fail permanently
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
@@ -235,8 +235,8 @@ interface Mount {
 }
 
 /**
- * Returns the mount that `umount` would remove, which is the kernel's last entry for the mount point with symbolic
- * links resolved.
+ * Returns the mount that `umount` would remove: the kernel's last entry for the mount point, after symbolic links are
+ * resolved.
  */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
   const target = await realpath(mountPoint).catch(() => mountPoint);

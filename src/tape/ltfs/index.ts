@@ -1,4 +1,4 @@
-/** The library type `ltfs`. Loads the cartridges of a changer into drives, and mounts them read-only with LTFS. */
+/** The library type `ltfs`. Loads a changer's cartridges into drives, and mounts them read-only with LTFS. */
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { quote, TapeError } from '../../core/errors.js';
@@ -28,8 +28,8 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
 }
 
 /**
- * Pattern for the barcodes of cartridges, which are the volume names. Allows few characters, because a barcode becomes
- * an argument of commands.
+ * Pattern for cartridge barcodes, which are the volume names. Allows only few characters, because commands receive a
+ * barcode as an argument.
  */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
@@ -52,7 +52,7 @@ export class LtfsLibrary implements DriveLibrary {
   }
 
   /**
-   * Mounts a cartridge in any drive of the library that no other process uses.
+   * Mounts a cartridge in any of the library's drives that no other process uses.
    * @throws TapeError; DriveInUseError if all drives are in use
    */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {

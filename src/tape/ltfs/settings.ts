@@ -5,8 +5,8 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders that a command may contain only as complete arguments. Their values come from the catalogue or the
- * cartridge, and cannot be trusted.
+ * Placeholders that a command may contain only as complete arguments, because their values come from the catalogue or
+ * the cartridge, and cannot be trusted.
  */
 const WHOLE = ['volume', 'file'];
 
@@ -50,7 +50,7 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits of the steps. A robot takes up to one minute to move a cartridge, and a drive takes up to two minutes to
+ * Time limits for the steps. A robot takes up to one minute to move a cartridge, and a drive takes up to two minutes to
  * rewind a tape. LTFS takes some minutes to read an index, and many minutes if the cartridge is damaged.
  */
 const timeLimits = settingsOf({
@@ -64,8 +64,8 @@ const timeLimits = settingsOf({
 });
 
 /**
- * Schema of a device name, which becomes the value of an option of `ltfs`. Rejects commas, because a comma would end
- * the value.
+ * Schema of a device name, which becomes the value of an `ltfs` option. Rejects commas, because a comma would end the
+ * value.
  */
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
@@ -117,7 +117,7 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   return named;
 }
 
-/** Replaces the placeholders in the arguments of a command by their values. A value never becomes several arguments. */
+/** Replaces the placeholders in a command's arguments with their values. A value never becomes several arguments. */
 export function fill(command: readonly string[], values: Readonly<Record<string, string | number>>): string[] {
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }
@@ -126,9 +126,9 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum durations of a mount and of an unmount in seconds, computed from the time limits of all commands.
- * In the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount fails
- * after these steps, the drive is emptied again.
+ * Returns the maximum durations of a mount and of an unmount in seconds, computed from all commands' time limits. In
+ * the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount fails
+ * after that, its own drive is emptied again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;
