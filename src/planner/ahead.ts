@@ -1,8 +1,8 @@
 /**
- * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts. The simulation shows when each
+ * Plans ahead: simulates how drives read the current queue by the rules in schedule.ts. The simulation shows when each
  * user's files on each volume are read. All functions are pure.
  *
- * The simulation uses the times of the cost model. The simulation assumes no new requests and no failures, and never
+ * The simulation uses the cost model's times. It assumes that there are no new requests and no failures, and never
  * waits for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
@@ -25,7 +25,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading. These files are in no queue. */
+  /** Total size of the files that the drive is reading, which are no longer queued. */
   runningBytes: number;
 }
 
@@ -41,14 +41,14 @@ export interface Stay {
   reason: string;
 }
 
-/** Start and end of the reads of one user's files on one volume, in seconds. */
+/** When the drives start and finish reading one user's files on one volume, in seconds. */
 interface Turn {
   start: number;
   end: number;
 }
 
 export interface Ahead {
-  /** Stays in the order of their starts. */
+  /** Stays, sorted by start time. */
   stays: Stay[];
   /** Returns when one user's files on a volume are read; undefined if no drive will read the volume. */
   turnOf(volumeId: number, user: string): Turn | undefined;
@@ -64,7 +64,7 @@ interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
-  /** Waiting files on those volumes of the drive's library that no drive has mounted. */
+  /** Waiting files on unmounted volumes in the drive's library. */
   backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
@@ -108,7 +108,9 @@ class DrivesAhead {
     return this.turns.get(keyOf(volumeId, user));
   }
 
-  /** Simulates one step of a drive. The drive reads for a while, leaves its volume, or mounts another volume. */
+  /**
+   * Simulates one step of a drive. In a step, the drive reads for a while, leaves its volume, or mounts another volume.
+   */
   private work(drive: SimulatedDrive, state: ScheduleState): void {
     const here = this.queue.of(drive.volumeId);
     if (here) {
@@ -143,7 +145,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here files that still wait on the volume; any drive may read these files later */
+  /** Unmounts the volume. @param here files that still wait on the volume; any drive may read them later */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -197,8 +199,8 @@ function placeDrive(
 }
 
 /**
- * Returns the drive that becomes free first. If several drives become free at the same time, returns the first of these
- * drives in the list.
+ * Returns the drive that becomes free first. If several drives become free at the same time, returns the one that is
+ * listed first.
  */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
@@ -208,7 +210,9 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /** Number of files that the drive read in the step, usually with a fraction, because a step may end within a file. */
+  /**
+   * Number of files that the drive read in the step, usually not a whole number, because a step may end within a file.
+   */
   files: number;
   bytes: number;
   /** End of the step in seconds. */
@@ -250,8 +254,8 @@ class QueueAhead {
   }
 
   /**
-   * Returns the state of the schedule at a time. The times of successive calls must not decrease. Modifies the shares
-   * of states that were returned earlier.
+   * Returns the schedule's state at a time, which must not decrease between calls. Also changes the shares in states
+   * that earlier calls returned.
    */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));
@@ -260,7 +264,7 @@ class QueueAhead {
   }
 
   /**
-   * Simulates one step of reading: chooses the users whose files are read, and charges the drive time to these users.
+   * Simulates one step of reading: chooses the users whose files are read, and charges the drive time to them.
    */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
@@ -285,7 +289,7 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-/** Returns the drive time of queues, without mounts. */
+/** Returns the drive time to read queues, without mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

@@ -1,6 +1,6 @@
 /**
- * Waiting files on volumes that no drive has mounted, indexed by user. With the index, the choice of a volume need not
- * examine all volumes.
+ * Waiting files on volumes that no drive has mounted, indexed by user. With this index, the planner need not examine
+ * all volumes to choose one.
  */
 import { estimateSeconds, type Medium } from './media.js';
 
@@ -20,7 +20,7 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** The oldest request and the highest priority of a user's waiting files on all volumes. */
+/** The oldest request and the highest priority among a user's waiting files on all volumes. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 interface Candidate<Queue> {
@@ -38,7 +38,7 @@ export class Backlog<Queue extends VolumeQueue> {
     for (const queue of queues) this.add(queue);
   }
 
-  /** Adds the queue of a volume. The caller must not change the queue while it is in the backlog. */
+  /** Adds a volume's queue. The caller must not change the queue while it is in the backlog. */
   add(queue: Queue): void {
     const { files, bytes } = sumOf(queue);
     const rate = bytes / estimateSeconds(queue.medium, files, bytes);
@@ -53,7 +53,7 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // users() recomputes the deleted entry of the user
+      if (known?.delete(queue.volume)) this.demands.delete(user); // users() recomputes the deleted entry
       if (known?.size === 0) this.candidates.delete(user);
     }
   }

@@ -1,6 +1,6 @@
 /**
  * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when the
- * engine releases a drive. Each engine decides alone, and considers only engines that request a drive.
+ * engine releases a drive. Each engine decides on its own, and considers only engines that request a drive.
  *
  * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
  * moves if the claim of the requesting engine is greater than the claim of the engine that has the drive. Each move of

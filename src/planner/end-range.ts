@@ -1,5 +1,5 @@
 /**
- * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
+ * Estimates when all waiting files are read. The estimate is a range, because failures and later requests are unknown.
  *
  * The earliest end assumes that drives read only the waiting files, and that these files are contiguous. For files at a
  * staging library, the earliest end assumes the library's shortest measured wait time.
@@ -8,14 +8,14 @@
  * the planned end assumes the library's usual wait time.
  *
  * The latest end is twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts,
- * with all later requests, nine of ten requests ended before their latest end (bench/ranges.ts).
+ * with all later requests, nine out of ten requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Range of the estimated end, in seconds on the plan's clock. */
+/** Range of estimated end times, in seconds on the plan's clock. */
 export interface EndRange {
   earliest: number;
   planned: number;
@@ -30,9 +30,9 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is reading the files, so that they are in no queue. */
+  /** Whether a drive is reading the files, so that they are not queued. */
   isReading: boolean;
-  /** Earliest time of the next read attempt, in seconds; undefined if the files may be read at once. */
+  /** Earliest time of the next read attempt, in seconds; undefined if the files may be read immediately. */
   notBefore: number | undefined;
   /** State of the files at a staging library; undefined for a library with drives. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
@@ -47,8 +47,8 @@ interface PlanAhead {
 }
 
 /**
- * Returns the range of a request's end from its parts, which are the waiting files on each volume. Returns undefined if
- * no drive will read some of the files, or if a library's wait time is unknown.
+ * Returns the range of end times for a request. Each part of the request is its waiting files on one volume. Returns
+ * undefined if no drive will read some of the files, or if a library's wait time is unknown.
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
@@ -87,8 +87,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of the end for files at a staging library. The files first arrive on the library's disk, and are
- * then read together with the library's other files.
+ * Returns the range of end times for files at a staging library. The files arrive on the library's disk before they are
+ * read together with the library's other files.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

@@ -1,10 +1,10 @@
 /**
  * The cost model of media, for the planner and the simulator. All functions are pure.
  *
- * A serpentine tape runs back and forth, one wrap after the other. The formula for the time of a locate and its
- * parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for
- * load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to
- * compare volumes, and to estimate times.
+ * A serpentine tape runs back and forth, one wrap after another. The locate time formula and its parameters come from
+ * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for load, unload and rewind
+ * are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to compare volumes, and to
+ * estimate times.
  */
 
 /** A medium, with times in seconds and rates in bytes per second. */
@@ -12,9 +12,9 @@ export interface Medium {
   name: string;
   capacityBytes: number;
   streamBytesPerSecond: number;
-  /** Seconds for the robot and the load, until the drive is ready at the load point. */
+  /** Seconds for the robot and for loading, until the drive is ready at the load point. */
   mountSeconds: number;
-  /** Seconds for the rewind, the unload and the robot. */
+  /** Seconds for rewinding, for unloading and for the robot. */
   unmountSeconds: number;
   /** Geometry of a serpentine tape; absent for a medium on which every locate takes `seekSeconds`. */
   serpentine?: Serpentine;
@@ -24,7 +24,7 @@ export interface Medium {
 interface Serpentine {
   wraps: number;
   bands: number;
-  /** Longitudinal positions of the first and the last block of a wrap. */
+  /** Longitudinal positions of the first and last blocks of a wrap. */
   firstLpos: number;
   lastLpos: number;
 }
@@ -108,7 +108,7 @@ function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 
-/** Estimates the drive time for waiting files of a volume, including mount and unmount. */
+/** Estimates the drive time for a volume's waiting files, including mount and unmount. */
 export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }

@@ -1,8 +1,8 @@
 /**
- * The order in which a drive reads files of a mounted volume. All functions are pure.
+ * The order in which a drive reads files on a mounted volume. All functions are pure.
  *
  * Finding the least total locate time is an asymmetric travelling salesman problem. The relaxation of this problem, the
- * assignment problem, is solved exactly. The few cycles in the solution are joined at the least cost (Karp 1979). On
+ * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
  * tapes, the result is within a few percent of the relaxation's lower bound. Reading the nearest file first takes 9 to
  * 17 % longer than the lower bound.
  */
@@ -15,7 +15,7 @@ interface Extent {
 }
 
 interface ReadOrder {
-  /** Indices of the files in the given list, in read order. */
+  /** Indices of the files in the list of extents, in read order. */
   order: number[];
   /** Lower bound of the locate time for any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;
@@ -27,7 +27,7 @@ interface ReadOrder {
  */
 const PIECE = 250;
 
-/** Returns the order in which a drive reads files. @param head byte position of the drive */
+/** Returns the order in which a drive reads files. @param head the drive's byte position */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
@@ -56,7 +56,7 @@ function extentStart(extents: readonly Extent[], index: number): number {
   return extents[index]?.start ?? 0;
 }
 
-/** Returns the files in ascending order from the head, and then the files behind the head. */
+/** Returns the files in ascending order, starting with those after the head, followed by those before it. */
 function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
   const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
   const behind = byPlace.filter((index) => extentStart(extents, index) < head);
@@ -150,7 +150,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins the cycles of an assignment, the smallest cycle first, each at the least cost. */
+/** Joins the cycles of an assignment, the smallest cycle first, each at the lowest cost. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

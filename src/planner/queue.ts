@@ -1,9 +1,9 @@
 /**
  * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. All functions are pure.
- * schedule.ts chooses volumes; order.ts orders the files of a volume.
+ * schedule.ts chooses volumes; order.ts orders the files on a volume.
  *
  * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files that
- * exceed the library's depth are requested after earlier files arrive, and so wait several times as long.
+ * exceed the library's depth are requested after earlier files arrive, so they wait several times as long.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -27,8 +27,7 @@ export interface QueueEntry {
 export interface QueuedRecall {
   fileId: bigint;
   /**
-   * Byte position of the file on the volume, computed from the sizes of the known files before this file; null if
-   * unknown.
+   * Byte position of the file on the volume, computed from the sizes of the known files before it; null if unknown.
    */
   start: bigint | null;
   size: bigint;
@@ -38,7 +37,7 @@ export interface QueuedRecall {
 
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
-  /** Library of the volume. Only drives of the volume's library can read the volume. */
+  /** The volume's library. Only this library's drives can read the volume. */
   libraryId: number;
   isMounted: boolean;
 }
@@ -62,8 +61,8 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
 }
 
 /**
- * Returns files in the order in which a drive at byte `head` reads them. Files without a known position are last, in
- * the given order.
+ * Returns files in the order in which a drive at byte `head` reads them. Files without a known position come last, in
+ * their original order.
  */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
   const placed = recalls.filter(({ start }) => start !== null);
@@ -103,11 +102,11 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * Limits of the files that may be requested at the same time. If `bytes` is undefined, only the restore area limits
+   * Limits on the files that may be requested at the same time. If `bytes` is undefined, only the restore area limits
    * the bytes.
    */
   depth: { files: number; bytes: number | undefined };
-  /** All waiting files of the library, including requested files. */
+  /** All files that wait at the library, including requested files. */
   waiting: { files: number; bytes: number };
 }
 
@@ -156,8 +155,7 @@ function waitsAfter(waits: readonly number[], seconds: number): readonly number[
 }
 
 /**
- * Returns a quantile of sorted values. @param sorted at least one value @param part the order of the quantile, from 0
- * to 1
+ * Returns a quantile of sorted values. @param sorted at least one value @param part the quantile to return, from 0 to 1
  */
 function quantile(sorted: readonly number[], part: number): number {
   const index = (sorted.length - 1) * part;

@@ -5,7 +5,7 @@
  * the next user, the volume with the most requested bytes per drive second is next. The comparison counts the requested
  * bytes of all users.
  *
- * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
+ * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
  * waited longest is next, regardless of its bytes per second.
  *
@@ -25,7 +25,7 @@ import { estimateReading, type Medium } from './media.js';
 export interface SchedulePolicy {
   /** Seconds after which waiting files rank with the highest priority. */
   maxWaitSeconds: number;
-  /** Minimum stay of a drive on a volume on which files still wait, in seconds. */
+  /** Minimum time that a drive stays on a volume with waiting files, in seconds. */
   quantumSeconds: number;
   /**
    * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
@@ -59,8 +59,7 @@ export const defaultPolicy: SchedulePolicy = {
 };
 
 /**
- * Recent drive seconds of each user, divided by the user's weight. The map does not contain users without drive
- * seconds.
+ * Each user's recent drive seconds, divided by the user's weight. The map does not contain users without drive seconds.
  */
 export type Shares = ReadonlyMap<string, number>;
 
@@ -124,16 +123,16 @@ export function isTimeToLeave(
   });
 }
 
-/** Users of a volume whose files are read in one sweep, and the start of the sweep in seconds. */
+/** Users whose files on a volume are read in one sweep, and the time, in seconds, at which the sweep started. */
 export interface Sweep {
   users: ReadonlySet<string>;
   since: number;
 }
 
 /**
- * Returns the users of a volume to read next: the users of one turn, and later users if the sweep has room. A running
- * sweep keeps its users, unless a user with a higher priority arrives. Other users' files join the sweep if the sweep
- * has time for these files.
+ * Returns the users whose files on a volume are read next: the users in one turn, and later users if the sweep has
+ * room. A running sweep keeps its users, unless a user with a higher priority arrives. Other users' files join the
+ * sweep if it has time for them.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -173,7 +172,7 @@ function join(
   return [...all];
 }
 
-/** Returns the drive time of users' files on a volume, without mounts. */
+/** Returns the drive time to read users' files on a volume, without mounts. */
 export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);

@@ -42,7 +42,7 @@ export class PlannedStrategy implements Strategy {
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
-  /** Time for which `shares` was last computed, in seconds of the virtual clock. */
+  /** Time for which `shares` was last computed, in seconds on the virtual clock. */
   private sharesAt = 0;
 
   constructor(medium: Medium, { isFair = true, priorities = new Map() }: PlannedOptions = {}) {
@@ -78,8 +78,8 @@ export class PlannedStrategy implements Strategy {
   }
 
   /**
-   * Returns the time at which drives must ask for work again. A small queue waits for more files, but perhaps no file
-   * arrives to end the wait.
+   * Returns the time at which drives must ask for work again. A small queue waits for more files, but the wait must
+   * also end if no file arrives.
    */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
@@ -96,21 +96,21 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Returns the state of the schedule at the time `now`, which must not decrease between calls. */
+  /** Returns the schedule's state at the time `now`, which must not decrease between calls. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the queues of volumes that a drive may serve now, without volumes that are mounted in any drive. */
+  /** Returns the queues of unmounted volumes that a drive may serve now. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
   /**
-   * Returns the next file of a volume. Renews the drive's plan if the plan is empty, new files have arrived, or other
-   * users are due.
+   * Returns the next file to read from a volume. Renews the drive's plan if the plan is empty, new files have arrived,
+   * or other users are due.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

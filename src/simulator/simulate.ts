@@ -6,7 +6,7 @@ import type { Arrival } from './workload.js';
 export interface Drive {
   index: number;
   volume: string | undefined;
-  /** Position of the drive on the volume, in bytes. */
+  /** The drive's position on the volume, in bytes. */
   head: number;
   mountedAt: number;
 }
@@ -14,7 +14,7 @@ export interface Drive {
 export interface Strategy {
   arrive(file: Arrival): void;
   /**
-   * Chooses the next file for a drive, removes the file from the waiting files, and returns it. `mounted` contains the
+   * Chooses the next file for a drive, removes it from the waiting files, and returns it. `mounted` contains the
    * volumes in other drives.
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
@@ -117,8 +117,8 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 
 /**
  * Returns a lower bound of the drive hours to read files that are all requested at the start. Assumes one mount per
- * volume, streaming, and the lower bound of the locate time that `orderReads` computes. Returns undefined if a volume
- * has too many files for `orderReads` to compute the bound.
+ * volume, streaming, and `orderReads`'s lower bound for the locate time. Returns undefined if a volume has too many
+ * files for `orderReads` to compute the bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

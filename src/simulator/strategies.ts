@@ -85,8 +85,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together, beginning with the volume whose file has waited longest. New files on
- * the mounted volume are read before the volume is unmounted.
+ * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. New
+ * files on the mounted volume are read before the volume is unmounted.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

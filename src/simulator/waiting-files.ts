@@ -1,11 +1,11 @@
-/** The requested files that are not yet read from one volume of the simulator, with totals for each user. */
+/** The simulator's waiting files on one volume, with totals for each user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 
 interface UserFiles {
   files: Set<Arrival>;
   bytes: number;
-  /** Number of waiting files, by the time at which the files were requested. */
+  /** Number of waiting files, by request time. */
   times: Map<number, number>;
 }
 

@@ -1,4 +1,4 @@
-/** Creates workloads for the simulator, or reads workloads from a trace of requests. */
+/** Creates workloads for the simulator, or reads them from a trace of requests. */
 import type { Medium } from '../planner/media.js';
 
 export interface Arrival {
@@ -6,7 +6,7 @@ export interface Arrival {
   at: number;
   user: string;
   volume: string;
-  /** Position of the file on the volume, in bytes. */
+  /** The file's position on the volume, in bytes. */
   start: number;
   size: number;
 }
@@ -21,8 +21,7 @@ interface BatchOptions {
 }
 
 /**
- * Creates requests for files of equal size, which are spread uniformly over volumes, and all requested at the same
- * time.
+ * Creates simultaneous requests for files of equal size that are spread uniformly over volumes.
  */
 export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   const random = createRandom(options.seed);
@@ -48,7 +47,7 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/** Parses a trace in CSV format, with the columns of `COLUMNS`. @throws Error with the number of the incorrect line */
+/** Parses a trace in CSV format, with the columns in `COLUMNS`. @throws Error with the number of the incorrect line */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)
