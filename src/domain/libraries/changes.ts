@@ -24,7 +24,10 @@ interface SetLibraryInput {
   /** Settings by name. A setting that is null or an empty text is removed. */
   settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** Maximum numbers of files and bytes that a staging library stages at a time. If null, engines use their default. */
+  /**
+   * Maximum numbers of files and bytes that a staging library stages at the same time. If null, engines use their
+   * default.
+   */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -109,7 +112,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // `removeSurplusDrives` deletes the rows of surplus drives as soon as no engine uses the drives
+      // `removeSurplusDrives` deletes the rows of surplus drives when no engine uses the drives
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,
@@ -156,7 +159,8 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
 }
 
 /**
- * Rejects settings whose prefixes do not cover a file of the library, because recalls of the file would fail.
+ * Rejects prefixes that do not cover all files in the library, because recalls of files outside the prefixes would
+ * fail.
  * @throws InvalidInputError
  */
 async function refuseNameless(
@@ -228,7 +232,7 @@ export interface StagedFileLeft {
 const MOST_STALE = 1000;
 
 /**
- * Removes a library without files in the catalogue. Changes nothing in the tape system.
+ * Removes a library that has no files in the catalogue. Does not change anything in the tape system.
  * @param options.force whether to remove the library even if staged files cannot be released, for example in a
  *   decommissioned system
  * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls
@@ -287,7 +291,7 @@ type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
  * Rejects a library that still stages files. Files in the state KEPT do not count, because the tape system removes them
- * without a request.
+ * by itself.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {

@@ -1,7 +1,7 @@
 /**
- * Reads libraries: the tape systems of the site, with their volumes and drives. The first library is in the data
- * directory and has DRIVES drives. Each process knows the first library from its configuration. The database contains
- * all other libraries, and all engines use them.
+ * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory
+ * and has DRIVES drives. Each process knows the first library from its configuration. The database contains all other
+ * libraries, and all engines use them.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -15,8 +15,8 @@ import { columnsOf } from '../row-columns.js';
 export const FIRST_LIBRARY = 1;
 
 /**
- * Default for the number of files that a staging library stages at a time. The number is large enough for the library
- * to find a good order of the files on tape.
+ * Default for the number of files that a staging library stages at the same time. The number is large enough for the
+ * library to find a good order of the files on tape.
  */
 export const DEPTH_FILES = 10_000;
 
@@ -33,7 +33,7 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
   return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
 }
 
-/** Returns functions that count libraries, and read a page of libraries in the order of their addition. */
+/** Returns functions that count libraries, and read a page of libraries in the order in which they were added. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
   return keyedList<number, LibraryRow>(ctx, { rows: sql`library b WHERE true`, id: sql`b.id` }, (at, id, query) =>
@@ -41,7 +41,10 @@ export function listLibraries(ctx: Context) {
   );
 }
 
-/** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */
+/**
+ * Returns the settings of libraries by id. Only operators may see the settings, because they show where a site has its
+ * tapes.
+ */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');
   const rows = await ctx.db.rows<{ id: number; settings: object }>(
@@ -53,13 +56,13 @@ export async function readSettings(ctx: Context, ids: readonly number[]): Promis
 export interface RequestUsage {
   /** Name of the request in the documentation of the tape system, such as `GetObject`. */
   request: string;
-  /** Number of requests sent, including requests whose response was lost. */
+  /** Number of requests sent, even if the response was lost. */
   sent: bigint;
   /** Number of bytes of file contents in the responses to the sent requests. */
   bytes: bigint;
 }
 
-/** Adds to the counts of requests to a library. Providers of tape systems base their bills on such counts. */
+/** Adds to a library's request counts. Tape system providers base their bills on such counts. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
@@ -73,7 +76,7 @@ export async function addUsage(ctx: Context, libraryId: number, used: readonly R
   );
 }
 
-/** Returns the counts of requests by library id, in order of request names. Omits libraries without requests. */
+/** Returns request counts by library id, ordered by request name. Omits libraries without requests. */
 export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
   allow(ctx, 'readUsage');
   const rows = await ctx.db.rows<RequestUsage & { id: number }>(

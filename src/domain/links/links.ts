@@ -1,9 +1,9 @@
 /**
- * Links at the archive paths of files, which point to copies in the restore area.
- * The row of a link is stored before the link is made, and stays until the link is removed. A copy leaves the restore
- * area only if no link points to the copy (disks/removals.ts).
- * A trigger marks the row of a link whenever the copy changes. An engine makes, replaces or removes the links of marked
- * rows (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
+ * Links at files' archive paths that point to copies in the restore area.
+ * A link's row is stored before the link is made, and stays until the link is removed. A copy leaves the restore area
+ * only if no link points to it (disks/removals.ts).
+ * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
+ * (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
  * meanwhile (`change`).
  * A process that was paused longer than its claim may make an unwanted link. So an engine checks each removed link
  * again after all claims have ended.
@@ -66,7 +66,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
 const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** Adds the missing rows of links, for copies that were put in place before the directory of links was set. */
+/** Adds missing link rows for copies that were put in place before the link directory was set. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -78,8 +78,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that the path of the link `l` now belongs to another file, which has the old path of a renamed file. The
- * link belongs to that file.
+ * SQL condition that the link `l` now belongs to another file, because the link's file was renamed and the other file
+ * has its old path.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
@@ -191,8 +191,8 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just put in place, and claims the rows of the links, so that the links exist before
- * users are notified. If a file already has another link, an engine replaces that link later.
+ * Stores links to copies that were just put in place, and claims the links' rows, so that the links exist before users
+ * are notified. If a file already has another link, an engine replaces it later.
  * @returns the links that the caller may make
  */
 export async function recordEarlyLinks(
@@ -221,7 +221,7 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
   return new Map(rows.map((row) => [row.fileId, row]));
 }
 
-/** A stored link whose row needs no work by an engine, or only a retry. */
+/** A stored link that does not need work by an engine, except for a retry. */
 export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {
@@ -233,8 +233,8 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
 }
 
 /**
- * Returns the change numbers of links by file id. A change number grows when the row of the link is marked, but not
- * when a failed step is retried.
+ * Returns the change numbers of links by file id. A change number grows when the link's row is marked, but not when a
+ * failed step is retried.
  */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();

@@ -1,4 +1,4 @@
-/** Estimates the size, the charges and the end of a request without storing anything. */
+/** Estimates a request's size, charges and end, without storing anything. */
 
 import { UnknownUserError } from '../../core/errors.js';
 import { onDiskStages } from '../../core/stages.js';
@@ -26,7 +26,7 @@ export interface Estimate {
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Number of files on disk, which need no tape reads. */
+  /** Number of files on disk, which do not need tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
   /** Number of files that are on disk at their primary path, not on a restore disk. */
@@ -50,8 +50,8 @@ export interface Estimate {
   mounts: number;
   volumesSuspended: number;
   /**
-   * `usedAfter` is how much of the quota is used if the request is created. The request fits the quota if `usedAfter`
-   * is at most `size`.
+   * `usedAfter` is how much of the quota would be used if the request were created. The request fits the quota if
+   * `usedAfter` is at most `size`.
    */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
@@ -193,7 +193,7 @@ async function readGroups(
 }
 
 /**
- * The condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
+ * SQL condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
  * may choose a join that is fast only for few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>

@@ -1,6 +1,6 @@
 /**
- * Computes the plan of the drives: running work and the next volumes. The plan follows the rules by which engines
- * choose volumes.
+ * Computes the drives' plan: running work and the next volumes. The plan follows the rules by which engines choose
+ * volumes.
  */
 
 import { addSeconds, secondsOf } from '../../core/time.js';
@@ -22,7 +22,7 @@ export interface PlanDrive {
   libraryId: number;
   library: string;
   contract: LibraryContract;
-  /** Whether a live engine has the lease of the drive. */
+  /** Whether a live engine has the lease on the drive. */
   isClaimed: boolean;
   /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
   host: string | null;
@@ -32,7 +32,7 @@ export interface PlanDrive {
   volume: string | null;
   filesRunning: number;
   bytesRunning: bigint;
-  /** Recent read rate of the drive in bytes per second, as reported by the drive's engine; null if unknown. */
+  /** The drive's recent read rate in bytes per second, as reported by its engine; null if unknown. */
   rate: number | null;
 }
 
@@ -48,11 +48,11 @@ export interface PlanVolume {
   files: number;
   bytes: bigint;
   users: PlanUser[];
-  /** Name of the drive that has mounted the volume, or will mount it first. */
+  /** Name of the drive that has mounted the volume, or is planned to mount it. */
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
-  /** The error that makes drives skip the volume for a while. The error is shown to users. */
+  /** The error that makes drives skip the volume for a while, as shown to users. */
   problem: string | null;
   start: number | null;
   end: number | null;
@@ -70,8 +70,8 @@ export interface Plan {
 }
 
 /**
- * Seconds for which the plan looks ahead. All retries are due within this time, because no pause between two tries is
- * longer.
+ * Seconds for which the plan looks ahead. All retries are due within this time, because no pause between two attempts
+ * is longer.
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
@@ -155,8 +155,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Returns the volumes whose files all wait for room on a restore disk, as a map from volume id to a text that says so.
- * These volumes have no planned start.
+ * Finds volumes whose files all wait for room on a restore disk, so that the volumes have no planned start. Returns a
+ * text about the wait, by volume id.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -189,7 +189,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by start. Volumes without a planned start are last, ordered by name. */
+/** Orders volumes by planned start. Volumes without one are last, ordered by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
@@ -292,7 +292,7 @@ async function readStagedLibraries(
 }
 
 /**
- * Returns measured staging times of a library in seconds, or the times in the library's settings if none were measured.
+ * Returns a library's measured staging times in seconds, or the times in the library's settings if none were measured.
  */
 function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
   if (measured.length > 0) return [...measured].sort((a, b) => a - b);

@@ -43,7 +43,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   place: number | null;
-  /** Earliest time of the next try to recall a file; null if the next try does not depend on time. */
+  /** Earliest time of the next attempt to recall a file; null if the attempt does not wait for a time. */
   nextTry: string | null;
 }
 
@@ -294,7 +294,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await finished;
 }
 
-/** Yields the planned end at once, every ten seconds, and after each suspension or resumption. */
+/** Yields the planned end immediately, every ten seconds, and after each suspension or resumption. */
 async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
   const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
   let changed = new AbortController();

@@ -1,10 +1,10 @@
 /**
- * Charges quotas, and counts their unknown paths: paths in requests that the catalogue does not contain.
+ * Charges quotas, and counts their unknown paths, which requests list but the catalogue does not contain.
  *
  * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
  * exactly.
  *
- * The count of unknown paths is a column of the quota, and the quota's row stays locked from the update to the commit.
+ * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit.
  * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
  * request that ends or releases files. src/domain/requests/joins.ts subtracts unknown paths when their files enter the
  * catalogue and join the requests.
@@ -74,8 +74,8 @@ export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: big
 }
 
 /**
- * Checks that a quota has room for a number of bytes. The check precedes storing a long list, which would be slow to
- * roll back.
+ * Checks that a quota has room for a number of bytes. Callers check before they store a long list, because rolling it
+ * back would be slow.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
@@ -96,7 +96,7 @@ export interface Charge {
   unresolvedPaths?: number;
 }
 
-/** Subtracts bytes and unknown paths of ended requests or released files from quotas. */
+/** Subtracts from quotas the bytes and unknown paths of ended requests or released files. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -157,8 +157,8 @@ export async function addUnknownPaths(
 }
 
 /**
- * Checks that a user's number of objects does not exceed its limit after objects were added. @param of.total the count,
- * including `of.added`
+ * Checks that the number of a user's objects does not exceed the limit after objects were added. @param of.total the
+ * count, including `of.added`
  * @throws LimitReachedError
  */
 export function checkLimit(

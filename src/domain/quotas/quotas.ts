@@ -1,4 +1,4 @@
-/** Reads, sets and removes quotas of users. */
+/** Reads, sets and removes users' quotas. */
 import { hasQuota } from '../../core/caller.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
@@ -29,7 +29,7 @@ interface SetQuotaInput {
   weight?: number | null | undefined;
 }
 
-/** Allowed weights of users. The range is far wider than needed in practice, and any weight is safe to divide by. */
+/** Allowed user weights. The range is far wider than needed in practice, and any weight is safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */
@@ -41,7 +41,9 @@ function checkWeight(weight: number): number {
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/** Creates, restores or changes a quota. A size below the used bytes prevents new requests but ends no request. */
+/**
+ * Creates, restores or changes a quota. A size below the used bytes prevents new requests but does not end any request.
+ */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
   await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (auditEntry) => {
@@ -72,7 +74,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * Checks the name of a new quota. Adopted quotas and quotas of older versions may have any name.
+ * Checks the name of a new quota. Adopted quotas and quotas that older versions created may have any name.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {
@@ -83,7 +85,7 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   throw new InvalidInputError('user', `must not begin with ${SERVICE}, which is reserved for services: ${quote(user)}`);
 }
 
-/** Lists quotas by user name: returns functions for the number of quotas and for a page. */
+/** Returns functions that count quotas, and read a page of quotas by user name. */
 export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
@@ -137,9 +139,9 @@ export interface RemovedQuota {
 }
 
 /**
- * Removes a quota, the members of the quota, and the user's memberships, webhooks and tokens. A removed quota is not
- * listed, and requests cannot be charged to it, until `setQuota` restores it. Ended requests can still be read by id.
- * @throws InvalidInputError, UnknownUserError, or InUseError if requests of the user are live
+ * Removes a quota, its members, and the user's memberships, webhooks and tokens. A removed quota is not listed, and
+ * requests cannot be charged to it, until `setQuota` restores it. Ended requests can still be read by id.
+ * @throws InvalidInputError, UnknownUserError, or InUseError if the user has live requests
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (auditEntry) => {
@@ -169,8 +171,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 }
 
 /**
- * Removes the members of a removed quota and the user's memberships, because the next user of that name may be another
- * person.
+ * Removes the quota's members and the user's memberships, because the next user of that name may be another person.
  * @returns the owners of the other quotas from which the user was removed as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {

@@ -1,4 +1,4 @@
-/** Texts of emails, and their SMTP transport. */
+/** Email texts, and the SMTP transport for emails. */
 import type { Transporter } from 'nodemailer';
 import { isLoopback } from '../../../core/net/address-ranges.js';
 import { formatBytes } from '../../../core/text/bytes.js';
@@ -171,8 +171,8 @@ function nameRequest(facts: MailFacts): string {
 }
 
 /**
- * Shortens the label of a request for the subject of an email. The subject must be short, because SMTP limits a line to
- * 998 octets, and a subject without spaces cannot be folded.
+ * Shortens a request's label for an email subject. The subject must be short, because SMTP limits a line to 998 octets,
+ * and a subject without spaces cannot be folded.
  */
 function shortLabel({ label }: MailFacts): string {
   const characters = [...oneLine(label)];

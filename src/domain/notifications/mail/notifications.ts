@@ -1,7 +1,7 @@
 /**
- * The outbox for emails. The transaction that causes an email also stores the email, which an engine sends later
- * (src/engine/notifications/notify.ts). So a mail server that is down delays emails but loses none. A request gets one
- * email of each kind, and one expiry notice for each retention (`queueExpiring`).
+ * The outbox for emails. The transaction that causes an email also stores it, and an engine sends it later
+ * (src/engine/notifications/notify.ts). So emails are delayed but not lost while the mail server is down. A request
+ * gets one email of each kind, and one expiry notice for each retention (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -28,8 +28,8 @@ interface DueLetter {
 }
 
 /**
- * Queues the due emails of the requests, each email once. If all files of a request were released, its email about the
- * last file is not queued until further files join the request.
+ * Queues each of the requests' due emails once. If all files of a request were released, its email about the last file
+ * is not queued until further files join the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -102,7 +102,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // list no mount points if any file is not at its logical path
+    // do not list mount points if any file is not at its logical path
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -114,9 +114,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
 const BATCH = 50;
 
 /**
- * Queues expiry notices. If the retention of a request has changed, the new notice replaces the earlier notice. A
- * request whose lifetime is shorter than the notice period gets no notice. After a crash, the next call queues the
- * remaining notices.
+ * Queues expiry notices. If a request's retention has changed, the new notice replaces the earlier notice. A request
+ * whose lifetime is shorter than the notice period gets no notice. After a crash, the next call queues the remaining
+ * notices.
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {

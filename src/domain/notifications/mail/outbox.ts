@@ -1,7 +1,7 @@
 /**
- * Sends emails from the outbox at limited rates: a rate for each user and a rate for the whole site. A rate limits the
- * number of emails that are claimed in a minute. Emails above a rate wait in order. The user whose last email was sent
- * longest ago is next, so many emails of one user delay no other user. Claim times are stored, so rates apply across
+ * Sends emails from the outbox at limited rates: one for each user and one for the whole site. A rate limits the number
+ * of emails that are claimed in a minute. Emails above a rate wait in order. The user whose last email was sent longest
+ * ago is next, so one user's many emails do not delay other users. Claim times are stored, so rates apply across
  * engines and restarts.
  */
 
@@ -30,9 +30,7 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/**
- * Seconds after which the claim of an email expires. A sender that waits longer for the mail server renews its claim.
- */
+/** Seconds after which a claim on an email expires. A sender that waits longer for the mail server renews its claim. */
 const CLAIM_SECONDS = 180;
 
 const RENEW_MS = 60_000;
@@ -134,7 +132,7 @@ async function recordMail(
   );
 }
 
-/** Minimum age in seconds of the time in `mail_sender` before the time is updated. */
+/** The time in `mail_sender` is updated only if it is at least this many seconds old. */
 const NOTE_SECONDS = 60;
 
 /**
@@ -150,8 +148,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than the
- * repair of a host is likely to take.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing a host is likely to
+ * take less time.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
@@ -168,8 +166,8 @@ const MINUTE_SECONDS = 60;
 /**
  * Returns SQL for the time at which the rate allows another email; null if the rate allows an email now. The time is
  * one minute after the oldest of the last `rate` claims. Claims slightly later than `now` count, because another engine
- * may have made them meanwhile. Claims much later than `now` do not count, because the clock was set back after these
- * claims.
+ * may have made them meanwhile. Claims much later than `now` do not count, because the clock must have been set back
+ * since.
  * @param which condition that selects the counted emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
@@ -211,8 +209,8 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 
 /**
  * Reasons why a user's first email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
- * `RETRY`: the email is being sent, or waits for its next attempt. `USER_RATE`: the rate of the user is used up.
- * `RATE`: the rate of the site is used up.
+ * `RETRY`: the email is being sent, or waits for its next attempt. `USER_RATE`: the user's rate is used up. `RATE`: the
+ * site's rate is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];

@@ -1,7 +1,7 @@
 /**
- * Queues webhook messages for the events of requests, in the order of the events. One transaction stores the messages
- * and the position of the last processed event. So each change is reported exactly once, even after a crash. A
- * transaction that changes a request never waits for webhooks.
+ * Queues webhook messages for request events, in the order of the events. One transaction stores the messages and the
+ * position of the last processed event. So each event is reported exactly once, even after a crash. A transaction that
+ * changes a request never waits for webhooks.
  */
 
 import { createHmac } from 'node:crypto';
@@ -61,10 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/**
- * State of a request as it was last reported to webhooks, since the request was created, or became live again after its
- * end.
- */
+/** State of a request as last reported to webhooks, since the request was created or last became live again. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -170,7 +167,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** A quota counts as nearly full from this used share on, until the share falls below `ROOM_AGAIN`. */
+/** A quota counts as nearly full when its used share reaches this value, until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
@@ -267,7 +264,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 
 export const TEST_TYPE = 'webhook.test';
 
-/** A request as a message describes it. The fields are the values at the time of the event, and sizes are in bytes. */
+/** A request as a message describes it. The values are those at the time of the event, and sizes are in bytes. */
 interface ReportedRequest {
   requestId: number;
   user: string;
@@ -313,9 +310,9 @@ function describeRequest({ config }: Context, request: ReportedRequest): object 
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * Queues messages in the transaction that causes the messages, and notifies the engines that send messages. The id of a
- * message is derived from the webhook's secret, the type and the key. So a message has the same id after a database
- * restore, and ids differ between sites.
+ * Queues messages in the transaction that causes them, and notifies the engines that send messages. The id of a message
+ * is derived from the webhook's secret, the type and the key. So a message has the same id after a database restore,
+ * and ids differ between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

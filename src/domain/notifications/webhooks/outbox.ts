@@ -1,7 +1,7 @@
 /**
  * Claims webhook messages to send, and records the results. A webhook is claimed for one message at a time. The least
- * recently used webhook is claimed first, so a slow receiver delays no other webhook. After a failure, the message and
- * its webhook each pause. The pauses grow with each failure.
+ * recently used webhook is claimed first, so a slow receiver does not delay other webhooks. After a failure, the
+ * message and its webhook each pause. The pauses grow with each failure.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';
@@ -11,14 +11,14 @@ import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { Webhook, WebhookMessage } from '../../../generated/prisma/client.js';
 import type { Context } from '../../context.js';
 
-/** Seconds after which the claim of a webhook expires. A sender must finish before its claim expires. */
+/** Seconds after which a claim on a webhook expires. A sender must finish before its claim expires. */
 const CLAIM_SECONDS = 90;
 
 export const WEBHOOK_SECONDS = 15;
 
 /**
- * Pauses in seconds after the first, second and later failures of a message. The last pause also applies to all further
- * failures.
+ * Pauses in seconds after the first, second and later failures of a message. The last pause also applies after all
+ * further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
@@ -119,7 +119,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // give up no message while the database's clock is implausible
+  const { isPlausible } = ctx.db.clock; // do not give up messages while the database's clock is implausible
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&

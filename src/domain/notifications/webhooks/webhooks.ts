@@ -1,6 +1,6 @@
 /**
- * Creates, changes and removes webhooks. Managers of a quota manage the webhooks of that quota; operators manage the
- * webhooks that report on all quotas.
+ * Creates, changes and removes webhooks. A quota's managers manage its webhooks; operators manage the webhooks that
+ * report on all quotas.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../../core/errors.js';
@@ -28,7 +28,7 @@ const MAX_WEBHOOKS = 20;
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 interface CreateWebhookInput {
-  /** The user whose requests the webhook reports. Default: all users. */
+  /** The user whose requests the webhook reports on. Default: all users. */
   quota?: string | null | undefined;
   url: string;
   events?: readonly WebhookEvent[] | null | undefined;
@@ -131,7 +131,7 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 
 /**
  * Records the current state of live requests as reported, so that a new webhook gets only later changes. Skips requests
- * that another webhook reports already, because these requests may have unprocessed events.
+ * that another webhook already reports on, because these requests may have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -154,7 +154,7 @@ interface SetWebhookInput extends Settings {
   isEnabled?: boolean | null | undefined;
 }
 
-/** Changes the given fields of a webhook. @throws InvalidInputError, NotFoundError, ForbiddenError */
+/** Changes those fields of a webhook that `input` contains. @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: HIDDEN } : {}) };
@@ -302,7 +302,7 @@ export async function listWebhookMessages(
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
 /**
- * Removes the webhooks of a quota, and the messages about the quota to webhooks that report on all quotas.
+ * Removes a quota's webhooks. Also removes the messages about the quota from webhooks that report on all quotas.
  * @returns the number of removed webhooks
  */
 export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
@@ -313,7 +313,7 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 
 /**
  * Removes a purged user's webhooks and all messages about the user's requests. In other webhooks that the user created,
- * replaces the user's name by a pseudonym, and deletes the note.
+ * replaces the user's name with a pseudonym, and deletes the note.
  * @returns the number of removed and changed webhooks
  */
 export async function purgeWebhooks(
