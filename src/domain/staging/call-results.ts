@@ -121,7 +121,7 @@ export async function recordWaiting(
   );
 }
 
-/** Number of staging times that are kept for estimates (`kept`), and of those taken from a single answer (`ofOne`). */
+/** How many staging times are kept for estimates (`kept`), and how many of them a single answer may add (`ofOne`). */
 const WAITS = { kept: 100, ofOne: 10 };
 
 /**
