@@ -1,4 +1,4 @@
-/** `token`, `member`, `rule`: API tokens, members of quotas, and rules for listing, requesting and fetching files. */
+/** `token`, `member`, `rule`: API tokens, quota members, and rules for listing, requesting and fetching files. */
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
 import { quote } from '../core/errors.js';

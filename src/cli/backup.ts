@@ -25,7 +25,10 @@ export function register(program: Command): void {
   program
     .command('restore [backup]')
     .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
-    .option('--as-of <time>', 'time to which other tools have restored the database, if you give no backup: 2026-11-21T18:00:00Z')
+    .option(
+      '--as-of <time>',
+      'time to which other tools have restored the database, if you give no backup: 2026-11-21T18:00:00Z',
+    )
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
 
@@ -95,7 +98,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
 }
 
 /**
- * Copies a backup to an empty database on another server. Before the copy, restores the backup to a temporary embedded
+ * Copies a backup to an empty database on another server. To read the backup, restores it to a temporary embedded
  * database.
  */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
@@ -119,7 +122,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 }
 
 /**
- * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and removes the directory.
+ * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and then removes the directory.
  * @param work a function that uses the restored database, and may call its argument `open` once to open the database
  */
 async function withRestored(

@@ -22,7 +22,7 @@ interface Words {
   path: string;
   isGroup: boolean;
   next: string[];
-  /** Options that take a value, and the allowed values if the values are limited. */
+  /** Options that take a value, with the allowed values if they are limited. */
   values: { option: string; choices: readonly string[] }[];
 }
 
@@ -43,7 +43,7 @@ const namesOf = ({ long, short }: Option): string[] => [long, short].filter((nam
 
 /**
  * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
- * words that may follow the command. The shell zsh runs bash functions through bashcompinit.
+ * words that may follow the command. In zsh, the bash function runs through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -109,6 +109,6 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** Returns each option that takes a value, prefixed with its command, and the allowed values. */
+/** Returns each option that takes a value, prefixed with its command, and its allowed values. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

@@ -45,7 +45,7 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Adds or resizes a restore disk. A disk can be added or marked only on a host that mounts the disk. */
+/** Adds or resizes a restore disk. A disk can be added or marked only on a host that mounts it. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({

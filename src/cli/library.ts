@@ -1,4 +1,4 @@
-/** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
+/** `library add`, `library set`, `library list`, `library remove`: manage the site's tape systems. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
@@ -122,14 +122,14 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** Text at the end of the help of commands that have the option `--set`. */
+/** Text that ends the help of commands with the option `--set`. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the
 engines. Settings contain their names: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /**
- * Reads settings of the form `key=value`. Rejects a key that is given twice.
+ * Reads settings in the form `key=value`. Rejects a key that is given twice.
  * @throws UsageError that does not contain the value, because it may be a secret
  */
 function readSettings(given: readonly string[]): object {
@@ -170,7 +170,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-/** Returns a text with the number of requests sent to a library, and the number of bytes read from the library. */
+/** Returns a text with the number of requests sent to a library, and the number of bytes read from it. */
 function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);

@@ -51,7 +51,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  // reject an invalid token before storing the token
+  // reject an invalid token before storing it
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
@@ -127,8 +127,7 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
 }
 
 /**
- * Reads a token from the terminal without showing the token, or from standard input if standard input is not a
- * terminal.
+ * Reads a token from the terminal without showing it, or from standard input if that is not a terminal.
  * @throws CommandError
  */
 async function readToken(url: string): Promise<string> {

@@ -1,4 +1,6 @@
-/** `simulate`: compares Tapegate's planner with the strategies of other systems on one workload, under a virtual clock. */
+/**
+ * `simulate`: compares Tapegate's planner with the strategies of other systems on one workload, with a virtual clock.
+ */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import type { Medium } from '../planner/media.js';
@@ -32,7 +34,7 @@ interface SimulateOptions extends OutputOptions {
   seed: number;
 }
 
-/** @param trace the path of a CSV file with the arrivals of requests; if undefined, the simulator generates arrivals */
+/** @param trace the path of a CSV file with request arrivals; if undefined, the simulator generates arrivals */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
   const { findMedium } = await import('../planner/media.js');

@@ -35,7 +35,7 @@ export interface OpenList {
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
-  /** Returns an error message with the name of the file added before each line number. */
+  /** Adds the file's name before each line number in an error message. */
   nameLines(message: string): string;
 }
 
@@ -62,7 +62,7 @@ export interface ListOptions {
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
 /**
- * Rejects options that only a list of another system needs, because Tapegate's own CSV and JSON Lines files contain all
+ * Rejects options that only another system's list needs, because Tapegate's own CSV and JSON Lines files contain all
  * values.
  * @throws UsageError
  */
@@ -104,7 +104,7 @@ function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   return prefix.replace(/\/+$/, '');
 }
 
-/** Maximum size of the manifest of an S3 inventory. A manifest that lists 100,000 files has 20 MB. */
+/** Maximum size of an S3 inventory's manifest. A manifest that lists 100,000 files takes 20 MB. */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
@@ -114,8 +114,8 @@ interface Part extends ManifestFile {
 }
 
 /**
- * Opens an S3 inventory, which consists of a manifest and the files that the manifest lists.
- * @throws CommandError if the manifest or a file that the manifest lists is invalid
+ * Opens an S3 inventory, which consists of a manifest and the files that it lists.
+ * @throws CommandError if the manifest or a listed file is invalid
  */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
   if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
@@ -156,8 +156,8 @@ async function readManifest(file: string): Promise<Manifest> {
 
 /**
  * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the key is the
- * path of the file below a parent directory of the manifest. Without a copy of the bucket, the file is in the
- * manifest's directory, or in a directory `data` inside or beside this directory.
+ * file's path below a parent directory of the manifest. Without a copy of the bucket, the file is in the manifest's
+ * directory, or in a `data` directory inside or beside it.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

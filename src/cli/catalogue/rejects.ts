@@ -2,7 +2,7 @@
  * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
  *
  * Each import of a list replaces the default file of rejects, so that a nightly import does not need a new file each
- * night. A file that the user names with `--rejects` is never replaced. A dry run writes no file of rejects.
+ * night. A file that the user names with `--rejects` is never replaced. A dry run does not write a file of rejects.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';
@@ -87,8 +87,8 @@ export class Rejects {
 
   /**
    * Closes the file of rejects. If the import failed, removes the new file of rejects. After an import with rejected
-   * rows, replaces the default file of rejects by the new file. After an import without rejected rows, removes the
-   * default file that an earlier import has left.
+   * rows, replaces the default file of rejects with the new file. After an import without rejected rows, removes the
+   * default file that an earlier import left.
    */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();

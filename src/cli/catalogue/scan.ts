@@ -35,7 +35,7 @@ interface ScanOptions extends OutputOptions, SkipOptions {
   spot?: string;
 }
 
-/** Numbers of files that a scan has found on a cartridge. */
+/** Counts of the files that a scan found on a cartridge. */
 interface ScanCounts {
   files: number;
   /** Number of files that the catalogue already contains at the same tape position. */

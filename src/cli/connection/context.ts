@@ -38,9 +38,9 @@ export async function withMigrated<T>(
 }
 
 /**
- * Opens the database, and keeps the database open until the command ends. Does not migrate the schema, because an older
- * version of Tapegate may still use the database.
- * @throws ConfigError; NoDatabaseError; Error if the version of the schema is not current
+ * Opens the database, and keeps it open until the command ends. Does not migrate the schema, because an older version
+ * of Tapegate may still use the database.
+ * @throws ConfigError; NoDatabaseError; Error if the schema's version is not current
  */
 export function openContext(): Promise<Context> {
   const command = commandState();
@@ -64,7 +64,7 @@ function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of this process's user, or the user id if this host has no name for the user. */
+/** Returns the name of this process's user, or the user id if this host does not know a name for it. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

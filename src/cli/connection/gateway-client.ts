@@ -1,6 +1,6 @@
 /**
  * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Only `follow` loads the SSE
- * library, because loading the library takes long. Uses `node:http`, because the first `fetch` takes 0.1 s of CPU time,
+ * library, because loading it takes a long time. Uses `node:http`, because the first `fetch` takes 0.1 s of CPU time,
  * ten times as much as `node:http`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
@@ -24,7 +24,7 @@ import { isDue, readStoredToken } from './stored-tokens.js';
 import { LOCAL } from './where.js';
 
 /**
- * Returns the authentication header, with TAPEGATE_TOKEN or the stored token for the server.
+ * Returns the authentication header, with TAPEGATE_TOKEN or else the stored token for the server.
  * @throws CommandError if stored tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
@@ -33,7 +33,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Returns the stored token for a server. Renews a token of an identity provider before the token expires. */
+/** Returns the stored token for a server. If an identity provider issued the token, renews it before it expires. */
 async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
   const stored = readStoredToken(url, env);
   if (!stored || !isDue(stored)) return stored?.token;
@@ -44,7 +44,7 @@ async function findStoredToken(url: string, env: Environment): Promise<string | 
 /**
  * Returns the answer to a query or mutation.
  * @param url the URL of a gateway, or LOCAL
- * @throws CommandError with a message of one line
+ * @throws CommandError with a one-line message
  */
 export async function ask<Answer, Variables>(
   url: string,
@@ -59,7 +59,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Returns a gateway's answer to a query or mutation that is sent with the given authentication headers. */
+/** Sends a query or mutation with authentication headers, and returns the gateway's answer. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -156,7 +156,7 @@ function parseAnswer(text: string): GraphqlResult {
 }
 
 /**
- * Rejects a redirect, because following the redirect could send the request to another server or send a change twice.
+ * Rejects a redirect, because following it could send the request to another server or send a change twice.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -180,13 +180,13 @@ export async function askNow(url: string): Promise<string> {
   return plan.at.replace(/Z$/, '');
 }
 
-/** Result of an operation that has failed. */
+/** Result of an operation that failed. */
 interface Failed {
   message: string;
   field?: string;
 }
 
-/** Result type of an operation that has succeeded. */
+/** Result type of an operation that succeeded. */
 export type Done<Result> = Exclude<Result, Failed>;
 
 export function findFailure(result: object): Failed | undefined {
@@ -194,7 +194,7 @@ export function findFailure(result: object): Failed | undefined {
 }
 
 /**
- * Returns the result of an operation if the operation has succeeded.
+ * Returns an operation's result if the operation succeeded.
  * @param own the names of the command's arguments, by the name of the GraphQL field
  * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
  */
@@ -235,7 +235,7 @@ interface PageVariables {
 export const PAGE_SIZE = 1000;
 
 /**
- * Yields the pages of a list until the list ends or `limit` nodes have been read.
+ * Yields a list's pages until the list ends or `limit` nodes have been read.
  * @param pageOf returns the GraphQL connection that an answer contains
  * @param range.from the cursor after which the first page begins
  */
@@ -288,7 +288,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // remember the cause of the error, because graphql-sse drops the cause
+  let refusal: unknown; // remember the cause of the error, because graphql-sse drops it
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),
@@ -339,7 +339,7 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // an error in a subfield of the mutation means that the change is stored, and only a part of the answer is missing
+  // an error in a subfield of the mutation means that the change is stored, and only part of the answer is missing
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

@@ -22,7 +22,7 @@ const ANSWER_MS = 10_000;
  */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** Error response of the identity provider, with its OAuth error code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** Error response from the identity provider, with its OAuth error code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -121,7 +121,7 @@ export class IssuerClient {
     });
   }
 
-  /** Returns the audience as the parameter `audience`, and if the audience is a URL also as `resource` (RFC 8707). */
+  /** Returns the audience as the parameter `audience`, and also as `resource` if it is a URL (RFC 8707). */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -155,7 +155,7 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call of the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts a
+ * Returns the options for a call to the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts a
  * URL without TLS only for this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
@@ -175,7 +175,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
-/** Converts each error of `work` to an error with a message of one line, which contains no part of a token. */
+/** Converts each error from `work` to an error with a one-line message that does not contain any part of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -246,7 +246,7 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // try the next provider, because the user may have an account there
+      failure ??= error; // try the next provider, because the user may have an account with it
     }
   }
   if (failure !== undefined) throw failure;
@@ -350,8 +350,8 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Renews the stored token of a server if necessary, and returns the token. If several processes need a new token, a
- * single process renews the token for all.
+ * Renews a server's stored token if necessary, and returns it. If several processes need a new token, one process
+ * renews it for all of them.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {

@@ -1,6 +1,6 @@
 /**
- * Checks which user listens on a port of this host before a command sends a token to the port. While the gateway is
- * down, any local user can listen on its port.
+ * Checks which user listens on a port of this host before a command sends a token to it. While the gateway is down, any
+ * local user can listen on its port.
  */
 import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { CommandError } from '../terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks which user listens at a URL. Does not check `https` URLs or URLs of other hosts.
+ * Checks which user listens at a URL. Does not check `https` URLs or other hosts' URLs.
  * @throws CommandError if a user other than root, the caller, `tapegate` or the owner of DATA_DIR listens at the URL
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
@@ -64,7 +64,7 @@ const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
 /**
- * Converts an address from the hexadecimal form in /proc/net, which consists of words of four bytes. Assumes that the
+ * Converts an address from the hexadecimal form in /proc/net, which consists of four-byte words. Assumes that the
  * processor is little-endian.
  */
 function readAddress(hex: string): string {

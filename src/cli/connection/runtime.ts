@@ -1,4 +1,4 @@
-/** Opens the database, event feed and log of a process, and closes them in reverse order. */
+/** Opens a process's database, event feed and log, and closes them in reverse order. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -93,10 +93,10 @@ export function openLogFile(descriptor = 2): DestinationStream {
 }
 
 /**
- * Opens the database, event feed and log of a process, without migrating. The caller of `attach` must call
+ * Opens a process's database, event feed and log, without migrating the schema. The caller of `attach` must call
  * `db.pulse.start` afterwards.
- * @param bounds `poolSize` is the size of the connection pool of a child process; `logTo` is the destination of the
- * log, by default standard error
+ * @param bounds `poolSize` is the size of a child process's connection pool; `logTo` is the destination of the log, by
+ * default standard error
  */
 export function attach(
   config: Config,
@@ -110,7 +110,7 @@ export function attach(
   };
   const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
-  // a child process does not log a lost database connection, because the parent logs the loss once
+  // a child process does not log a lost database connection, because the parent process logs it
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

@@ -9,7 +9,7 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
-/** Time to wait for `100 Continue`, which a proxy may not send. */
+/** Time to wait for `100 Continue`, which some proxies do not send. */
 const CONTINUE_MS = 1000;
 
 /**
@@ -18,7 +18,7 @@ const CONTINUE_MS = 1000;
  * @param sent `url` is the server's URL, for error messages and credentials; `size` is the size of `source` in bytes,
  * if known
  * @returns the server's answer
- * @throws CommandError with a message of one line; errors of reading the source
+ * @throws CommandError with a one-line message; errors from reading the source
  */
 export async function sendFile<Answer>(
   target: string,

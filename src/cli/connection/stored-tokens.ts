@@ -1,5 +1,5 @@
 /**
- * Stores a user's tokens by the URL of the server. Tokens are in the file `tapegate/tokens.json` in XDG_CONFIG_HOME
+ * Stores a user's tokens by server URL. Tokens are stored in the file `tapegate/tokens.json` in XDG_CONFIG_HOME
  * (default `~/.config`), which only the user can read.
  */
 import { randomUUID } from 'node:crypto';
@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** Login at the identity provider that issued the token; unset if no identity provider issued the token. */
+  /** Login at the identity provider that issued the token; unset if no identity provider issued it. */
   login?: Login;
 }
 
@@ -58,7 +58,7 @@ export function readStoredToken(url: string, env: Environment): StoredToken | un
 
 /**
  * Stores a server's token.
- * @returns the path of the file with the tokens
+ * @returns the path of the file of tokens
  * @throws CommandError
  */
 export async function storeToken(url: string, token: StoredToken, env: Environment): Promise<string> {
@@ -67,10 +67,10 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 }
 
 /**
- * Changes a server's token. Only one process at a time changes tokens.
+ * Changes a server's token. A lock keeps other processes from changing tokens in the meantime.
  * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
  * @returns the new token
- * @throws CommandError; errors of `change`, after which the file is unchanged
+ * @throws CommandError; errors from `change`, which leave the file unchanged
  */
 export async function changeToken(
   url: string,
@@ -112,8 +112,7 @@ async function writeNext(next: string, all: StoredTokens): Promise<void> {
 }
 
 /**
- * Returns the key under which the token of a server is stored: the server's URL without credentials and trailing
- * slashes.
+ * Returns the key under which a server's token is stored: the server's URL without credentials and trailing slashes.
  */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
@@ -143,7 +142,9 @@ function readAll(file: string): StoredTokens {
   }
 }
 
-/** Parses the file of tokens. The error message contains no text of the file, because the text may be a token. */
+/**
+ * Parses the file of tokens. The error message does not contain text from the file, because the text may be a token.
+ */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
@@ -152,18 +153,18 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** Age at which a lock is stale. A change of the tokens takes at most 30 seconds. */
+/** Age at which a lock becomes stale. Changing a token takes at most 30 seconds. */
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock of the file of tokens, and takes the lock. The lock is a directory that contains one lock file.
- * The name of the lock file identifies the process that has the lock, and its content becomes the new file of tokens. A
- * rename does not replace a directory that contains a file, so only one process gets the lock. The name of each lock
- * file is unique, because removing the lock file of a killed process must not release another process's lock.
+ * Waits for the lock on the file of tokens, and takes it. The lock is a directory that contains one lock file. The lock
+ * file's name identifies the process that has the lock. The lock file's content becomes the new file of tokens. A
+ * rename does not replace a directory that contains a file, so only one process gets the lock. Each lock file's name is
+ * unique, because removing the lock file of a killed process must not release another process's lock.
  * @returns the path of the lock file, which no longer exists if another process has removed the lock as stale
  */
 async function lock(file: string): Promise<string> {
-  // an older version of Tapegate may have left a file `*.lock`, so the name of the directory differs
+  // an older version of Tapegate may have left a file `*.lock`, so the directory has a different name
   const directory = `${file}.lock.d`;
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
@@ -174,7 +175,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // for a lock of another host or container, only the age can show that the lock is stale
+    // if the lock belongs to another host or container, only its age can show that it is stale
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
@@ -196,8 +197,8 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
 }
 
 /**
- * Returns a name for the host and the PID namespace of this process. Processes with equal names can find each other by
- * process id.
+ * Returns a name for this process's host and PID namespace. Processes with equal names can find each other by process
+ * id.
  */
 function readPidSpace(): string {
   try {

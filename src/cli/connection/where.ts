@@ -1,4 +1,4 @@
-/** Chooses whether a command works on the database of this host or through a gateway. */
+/** Chooses whether a command works on this host's database or through a gateway. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { readDataDir, readServerUrl } from '../../core/environment.js';
@@ -8,11 +8,11 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Value that means the database of this host, in place of a gateway's URL. */
+/** Value that stands for this host's database instead of a gateway's URL. */
 export const LOCAL = 'here:';
 
 /**
- * Returns the URL of the gateway, from TAPEGATE_URL or else from the user's settings.
+ * Returns the gateway's URL from TAPEGATE_URL, or else from the user's settings.
  * @throws ConfigError
  */
 export function readUrl(): string {
@@ -22,9 +22,9 @@ export function readUrl(): string {
 }
 
 /**
- * Returns the URL of the gateway that a user's command uses, or LOCAL for the database of this host. A configured
- * gateway takes precedence. Without a configured gateway, the command uses a database that is configured or that this
- * user can open. Without a usable database, the command uses the gateway of this host.
+ * Returns the URL of the gateway that a user's command uses, or LOCAL for this host's database. A configured gateway
+ * takes precedence. Without a configured gateway, the command uses a database that is configured or that this user can
+ * open. Without a usable database, the command uses this host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -32,10 +32,10 @@ export function findSite(): string {
 }
 
 /**
- * Returns the URL of the gateway that an operator's command uses, or LOCAL for the database of this host. A database
- * that is configured or that this user can open takes precedence, because a command on the database has all rights.
- * Without a usable database, the command uses a configured gateway. Without a usable database and a configured gateway,
- * the command reports the missing database.
+ * Returns the URL of the gateway that an operator's command uses, or LOCAL for this host's database. A database that is
+ * configured or that this user can open takes precedence, because a command on the database has all rights. Without a
+ * usable database, the command uses a configured gateway. Without a usable database or a configured gateway, the
+ * command reports that the database is missing.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -44,7 +44,7 @@ export function findOperatedSite(): string {
 
 /**
  * Returns whether a URL, token or setting configures a gateway. A token configures a gateway, because the command must
- * act as the user of the token.
+ * act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -53,8 +53,8 @@ function isGatewayNamed(): boolean {
 }
 
 /**
- * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only the owner of the database's
- * files and root can open the embedded database.
+ * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root and the owner of the
+ * embedded database's files can open it.
  */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
@@ -85,7 +85,7 @@ export function describeHosts(why: string, hosts: readonly string[] = []): strin
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
-/** Replaces the GraphQL id of a node by the numeric id in the database. */
+/** Replaces a node's GraphQL id with its numeric id in the database. */
 export function withSerial<Node extends { id: string }>(node: Node): Omit<Node, 'id'> & { id: number } {
   return { ...node, id: Number(Buffer.from(node.id, 'base64').toString().split(':').at(-1)) };
 }

@@ -6,7 +6,7 @@ import { UsageError } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 
 /**
- * Returns the quota of the option, or else of the user's settings, or else the default quota of the authenticated user.
+ * Returns the quota from the option, or else from the user's settings, or else the authenticated user's default quota.
  * @param options the options that name a quota, for the error message
  * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */

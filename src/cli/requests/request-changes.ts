@@ -63,7 +63,7 @@ export function register(program: Command): void {
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
-/** Reads an email address. Converts `own` to an empty string, which selects the email address of the quota. */
+/** Reads an email address. Converts `own` to an empty string, which selects the quota's email address. */
 const toAddress = orNone((address) => (address === 'own' ? '' : address));
 
 interface UpdateOptions extends OutputOptions {
@@ -95,7 +95,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
 
 /**
  * Reads a retention date, which must be in the future. Rejects a past date, which is probably mistyped, because the
- * server would end the request at once.
+ * server would end the request immediately.
  */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
@@ -107,7 +107,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 /**
- * Cancels several requests, and continues if the server does not cancel one of them.
+ * Cancels several requests, and continues if the server refuses to cancel one of them.
  * @throws CommandError that lists all failures
  */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {

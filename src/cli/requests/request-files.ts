@@ -1,4 +1,4 @@
-/** Reports the files of a request: paths on disk, missing files, failed files, and why files wait. */
+/** Reports a request's files: paths on disk, missing files, failed files, and why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { plural } from '../../core/text/plural.js';
@@ -58,7 +58,7 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
 }
 
 /**
- * Returns the request that an answer of the server contains.
+ * Returns the request in a server's answer.
  * @throws CommandError if the answer contains no request
  */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
@@ -67,7 +67,7 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 }
 
 /**
- * Prints the path of each file of a request that is on disk.
+ * Prints the paths of a request's files that are on disk.
  * @returns the reasons why files are not on disk, with the number of files for each reason
  */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
@@ -111,8 +111,8 @@ interface Directories {
 }
 
 /**
- * Prints the directories below which all files were restored at their archive paths. If some files are at other paths,
- * prints the command that lists the paths.
+ * Prints the directories below which all files were restored at their archive paths. If some files are elsewhere,
+ * prints the command that lists the paths of all files.
  */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
@@ -129,10 +129,10 @@ export async function printRequestDirectories(url: string, id: number): Promise<
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
 }
 
-/** Number of failed files that an error message names. The command `show` lists all failed files. */
+/** Maximum number of failed files that an error message names. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/** Returns the error for a request with failed files: the number of files, the first reasons, and the remedy. */
+/** Returns the error for a request with failed files: the number of failed files, the first reasons, and the remedy. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -153,8 +153,8 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
- * an active request, adds a line that missing files may still join the request. Files beyond the request's own limits
- * do not count as missing.
+ * an active request, adds a line that says that missing files may still join the request. Files beyond the request's
+ * own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -187,7 +187,9 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 /** Maximum number of paths that `findDirectories` checks, and of files that it reads for each path. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns which of the first unknown paths are directories of files in the catalogue. Ignores errors of the server. */
+/**
+ * Returns which of the first unknown paths are directories that contain files in the catalogue. Ignores server errors.
+ */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {

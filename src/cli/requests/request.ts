@@ -99,7 +99,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
     maxFiles: options.maxFiles,
     maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
-    // an empty string selects the email address of the quota
+    // an empty string selects the quota's email address
     notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined),
   };
 }
@@ -134,7 +134,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
 }
 
 /**
- * Prints the estimate of a request.
+ * Prints a request's estimate.
  * @throws CommandError if the quota is too small, or the catalogue does not contain all files
  */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {

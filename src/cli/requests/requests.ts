@@ -1,4 +1,4 @@
-/** `requests`: lists the requests of a user, or of all users. */
+/** `requests`: lists the requests of one user, or of all users. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { formatFiles, formatMissing, type RequestedFiles } from '../../core/text/requested-files.js';
@@ -48,7 +48,9 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   });
 }
 
-/** Returns the number of files on disk and of missing files, such as `17 of 20 files, 1 failed; 2 names not found`. */
+/**
+ * Returns how many files are on disk and how many are missing, such as `17 of 20 files, 1 failed; 2 names not found`.
+ */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
   return [formatFiles(request) + failed, formatMissing(request)].filter(Boolean).join('; ');

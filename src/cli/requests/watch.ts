@@ -39,7 +39,7 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Interval of progress lines if standard error is not a terminal. */
+/** Interval between progress lines if standard error is not a terminal. */
 const LOG_MS = 2000;
 
 /** Number of attempts to reconnect to a server that does not answer. */
@@ -116,11 +116,11 @@ interface View {
   /** Reason why the request waits, shown above the bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** Time range of the request's planned end that was printed last. */
+  /** The last printed time range of the request's planned end. */
   printedEnd?: EndFragment;
 }
 
-/** Minimum time until the planned end of a request. A nearer end is not printed. */
+/** Minimum time until a request's planned end. An earlier end is not printed. */
 const MIN_END_SECONDS = 60;
 
 /**

@@ -24,7 +24,7 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** Reads the argument `<id>`, the id of a request. */
+/** Reads the argument `<id>`, a request's id. */
 export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
 /** Returns a parser for commander's `.option` that calls `readNumber`. */
@@ -37,7 +37,7 @@ export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns the limit of a list. Output for scripts has no default limit. */
+/** Returns a list's limit. Output for scripts has no default limit. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander allows no null
- * as the value of an option. `noneToNull` converts the text `none` to null.
+ * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander does not allow
+ * null as an option's value. `noneToNull` converts the text `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>

@@ -1,4 +1,4 @@
-/** Examples at the end of each command's help, by the name of the command. */
+/** Examples at the end of each command's help, by command name. */
 export const examples: Readonly<Record<string, readonly string[]>> = {
   start: ['tapegate start', 'PORT=9000 DATA_DIR=/var/lib/tapegate TAPEGATE_AUTH=token tapegate start'],
   serve: ['DATABASE_URL=postgresql://tapegate@db.example.org/tapegate tapegate serve'],

@@ -25,7 +25,7 @@ export class InterruptedError extends CommandError {
 }
 
 export class UnauthenticatedError extends CommandError {
-  /** Error message of the server, without the advice to log in. */
+  /** The server's error message, without the advice to log in. */
   readonly reason: string;
 
   constructor(reason: string) {
@@ -47,10 +47,10 @@ export class ConnectionError extends CommandError {
   }
 }
 
-/** Node.js error codes for a certificate of an unknown authority. */
+/** Node.js error codes for a certificate from an unknown authority. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
-/** Returns why a connection failed, from an error of `fetch` or of Node.js. */
+/** Returns why a connection failed, based on an error from `fetch` or Node.js. */
 export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
@@ -68,8 +68,8 @@ export function formatNetworkError(url: string, error: unknown): string {
 }
 
 /**
- * Returns the environment variable that selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects the gateway of
- * this host.
+ * Returns the environment variable that selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects this host's
+ * gateway.
  */
 function describeChoice(): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
@@ -92,7 +92,7 @@ const OTHER_NAMES = new Map([
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces the name of a GraphQL field at the beginning of a message by the command's option for the field, if any.
+ * Replaces a GraphQL field's name at the beginning of a message with the command's option for the field, if any.
  * @param own the names of the command's arguments, by the name of the GraphQL field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {

@@ -1,6 +1,6 @@
 /**
- * Streams, environment and state of the current command. `runWith` replaces the streams and environment of the process,
- * so that one process can run several commands at once. Commands must use this module instead of `process`.
+ * The current command's streams, environment and state. `runWith` replaces the streams and environment of the process,
+ * so that one process can run several commands concurrently. Commands must use this module instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -58,13 +58,13 @@ const ownState: CommandState = {
 
 /**
  * State of a command inside `runWith`. Outside `runWith` the storage stays empty, because on Node.js 20 a stored value
- * would slow down each promise of a server.
+ * would slow down every promise in a server.
  */
 const replaced = new AsyncLocalStorage<CommandState>();
 
 export const commandState = (): CommandState => replaced.getStore() ?? ownState;
 
-/** Runs a command with separate streams and a separate environment. */
+/** Runs a command with its own streams and environment. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
   const fresh = { exitCode: 0, options: [], isForPeople: false, isWide: false };
   return await replaced.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
@@ -104,7 +104,9 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
  */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves when a signal first asks the process to stop. A second signal ends the process at once, which is safe. */
+/**
+ * Resolves when a signal first asks the process to stop. A second signal ends the process immediately, which is safe.
+ */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {
@@ -120,7 +122,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Returns the command's standard error as the destination of the log, if another program runs this command. */
+/** If another program runs this command, returns the command's standard error as the log's destination. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

@@ -64,9 +64,9 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table whose columns are as wide as their widest cells. In a terminal, truncates columns to the width of the
- * terminal. If the terminal is too narrow for a table, prints each cell on its own line. Truncates nothing with
- * `--wide`, or if standard output is not a terminal.
+ * Prints a table whose columns are as wide as their widest cells. In a terminal, truncates columns to the terminal's
+ * width. If the terminal is too narrow for a table, prints each cell on its own line. Truncates nothing with `--wide`,
+ * or if standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -110,7 +110,7 @@ function printCells([header = [], ...rows]: string[][]): void {
 /** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
-/** Prints the values of an object, each after its name, wrapped to the width of a terminal. */
+/** Prints an object's values, each after its name, wrapped to the terminal's width. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;

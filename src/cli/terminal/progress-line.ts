@@ -30,7 +30,7 @@ export class ProgressLine {
 
   /**
    * @param textOf returns the current progress as text, or undefined to draw nothing
-   * @param logMs the interval of log lines in milliseconds, used if standard error is not a terminal
+   * @param logMs the interval between log lines in milliseconds, used if standard error is not a terminal
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;
