@@ -1,5 +1,5 @@
 /**
- * Sets owner, group, mode and modification time of restored files, regardless of the umask. No restored file gets a
+ * Sets the owner, group, mode and modification time of restored files, regardless of the umask. No restored file gets a
  * set-user-id or set-group-id bit.
  */
 import type { Stats } from 'node:fs';
@@ -10,7 +10,9 @@ import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** Attributes of a restored file. If a value is null, the file keeps the value that the file system gave it. */
+/**
+ * Attributes of a restored file. If an attribute is null, the file keeps the one that the file system set.
+ */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -19,14 +21,13 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Mode of files whose mode is not in the catalogue. */
+/** Mode for files without a mode in the catalogue. */
 const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the attributes of a restored file. The mode and group in the configuration take precedence over the
- * attributes in the catalogue.
+ * Returns the attributes of a restored file. A configured mode or group takes precedence over the catalogue's.
  */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
@@ -47,9 +48,9 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns the attributes of a restored directory. The mode and group in the configuration take precedence over those of
- * the original directory. If the configuration contains a mode of files, users who may read files may also enter
- * directories. Only the owner gets write permission, because only Tapegate may write in the restore area (exposure.ts).
+ * Returns the attributes of a restored directory. A configured mode or group takes precedence over the original
+ * directory's. If a file mode is configured, users who may read files may also enter directories. Only the owner gets
+ * write permission, because only Tapegate may write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -62,14 +63,14 @@ export function wantedDirectory(
 }
 
 /**
- * Sets the attributes of an open file. Tapegate can change the owner only if it runs as root. Otherwise, Tapegate can
- * set only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the rights
- * of other users.
+ * Sets the attributes of an open file. Tapegate can change the owner only if it runs as root. Otherwise, it can set
+ * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the rights of
+ * other users.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
-  // set the mode last, because the mode depends on whether the group could be set
+  // set the mode last, because it depends on whether the group could be set
   if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime)).catch(ignoreRefusal);
 }
@@ -92,8 +93,8 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 const KEEP = -1;
 
 /**
- * Error codes of unsupported or forbidden calls and values. An attribute that cannot be set because of such an error is
- * skipped.
+ * Error codes for calls and values that are unsupported or forbidden. An attribute is skipped if setting it fails with
+ * one of these codes.
  */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
@@ -102,9 +103,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time to an argument of `futimes`. Adds half a microsecond, because Node.js truncates to microseconds and
- * floating-point numbers may be slightly low. Converts a negative number to a Date, because Node.js would replace the
- * number by the current time.
+ * Converts a time to an argument of `futimes`. Adds half a microsecond, because Node.js truncates to microseconds and a
+ * floating-point number may be slightly too low. Converts a negative number to a Date, because Node.js would replace it
+ * with the current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

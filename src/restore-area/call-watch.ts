@@ -24,15 +24,17 @@ export class HungError extends TapeError {
   }
 
   /**
-   * Returns whether the call that hung is a call on this disk. A call on another disk may only appear to hang, because
-   * it waits for the thread that the hung call blocks.
+   * Returns whether the hung call is on this disk. A call on another disk may only appear to hang, because it waits for
+   * the thread that the hung call blocks.
    */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
   }
 }
 
-/** Time limits of calls on disk and on tape, in seconds. A tape may wind, or wait for a robot, for many minutes. */
+/**
+ * Time limits for calls on disk and on tape, in seconds. A tape may spend many minutes winding or waiting for a robot.
+ */
 interface CallLimits {
   disk: number;
   tape: number;
@@ -43,8 +45,8 @@ export function limitsOf({ config }: Context): CallLimits {
 }
 
 /**
- * Seconds added to a library's own time limit, so that the library reports its own error first, which explains more
- * than a HungError.
+ * Seconds added to a library's own time limit, so that the library can report its own, clearer error before a
+ * HungError.
  */
 const OWN_MARGIN_SECONDS = 10;
 
@@ -64,8 +66,8 @@ interface OpenCall {
 }
 
 /**
- * If a check of open calls is late by more than this time, the whole process was stalled. The stall does not count
- * against the time limits of calls.
+ * If a check of open calls is later than this, the whole process was stalled. The stall does not count against the
+ * calls' time limits.
  */
 const STALL_MS = 1000;
 
@@ -77,7 +79,7 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether a call of this process has hung. A hung call may still block a thread of this process. */
+  /** Whether a call of this process has hung, and may still block one of its threads. */
   hasHung = false;
   private checkedAt = 0;
 
@@ -89,10 +91,10 @@ export class CallWatch {
   }
 
   /**
-   * Watches a call until the call ends.
+   * Watches a call until it ends.
    * @param call receives a function that reports progress, which restarts the time limit
    * @param seconds time limit. Default: the limit for the target
-   * @throws HungError if the call hangs, even if the call ends later; otherwise the call's own error
+   * @throws HungError if the call hangs, even if it ends later; otherwise the call's own error
    */
   async follow<T>(
     target: CallTarget,
@@ -145,8 +147,8 @@ export class CallWatch {
 }
 
 /**
- * Waits at most `ms` milliseconds until work ends.
- * @returns undefined if the work has not ended in this time. The work continues
+ * Waits at most `ms` milliseconds for work to end.
+ * @returns undefined if the work does not end in that time. The work continues
  */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();
@@ -155,8 +157,8 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 }
 
 /**
- * Makes calls with a time limit, at most one at a time for each disk. Use a separate instance for each kind of call,
- * because a call prevents other calls of its instance on the same disk.
+ * Makes calls with a time limit, and only one call at a time on each disk. Use a separate instance for each kind of
+ * call, because a running call prevents the instance's other calls on the same disk.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();

@@ -50,9 +50,9 @@ export async function startSums(
 }
 
 /**
- * Returns the checksum of a regular file, with the algorithm of the checksum `like`.
+ * Returns a regular file's checksum, computed with the same algorithm as `like`.
  * @param tick called for each chunk to report progress
- * @throws TapeError POLICY if the file is a link, or is not a regular file
+ * @throws TapeError POLICY if the file is a link or not a regular file
  */
 export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
   const checksum = await startChecksum(like);
@@ -71,10 +71,10 @@ export async function checksumOf(file: string, like: string, tick: () => void = 
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * Opens a file and checks the type of the open file, because a check before the open could be outdated. Opens without
+ * Opens a file and checks the open file's type, because a check before opening could be outdated. Opens without
  * blocking, because opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
  * @param name path to show in errors, if `file` is a path through a descriptor
- * @throws TapeError POLICY if the file is a link, or is not a regular file
+ * @throws TapeError POLICY if the file is a link or not a regular file
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -127,7 +127,7 @@ export interface Mismatch {
  *   receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
  * @param how.describe returns the error text for a mismatch, which users see
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
- * @throws TapeError MEDIA if size or checksum differ; errors of the library and the sink; the abort reason of
+ * @throws TapeError MEDIA if the size or checksum differs; errors of the library and the sink; the abort reason of
  *   `how.signal`
  */
 export async function readChecked(

@@ -29,8 +29,8 @@ export async function removeEntry(
 }
 
 /**
- * Returns whether a file is unchanged since `seen` was read. Each change of a file changes its ctime. A new file that
- * reuses the inode has another ctime too.
+ * Returns whether a file is unchanged since `seen` was read. Every change to a file changes its ctime. A new file that
+ * reuses the inode also has another ctime.
  */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;

@@ -1,8 +1,8 @@
 /**
  * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
- * between two calls of Tapegate. For example, the user can replace a directory by a link. Therefore Tapegate restores a
- * file only if no other user may write in the directories on its path, from the root of the file system. Tapegate
- * trusts:
+ * between two of Tapegate's calls. For example, the user can replace a directory with a link. Therefore Tapegate
+ * restores a file only if no other user may write in any directory on its path, starting at the file system's root.
+ * Tapegate trusts:
  *
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to another
  * owner);
@@ -10,8 +10,8 @@
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
  * it.
  *
- * Tapegate does not trust any other group, because the mode of a directory does not show which users belong to its
- * group. An access control list appears in the mode as rights of the group.
+ * Tapegate does not trust any other group, because a directory's mode does not show which users belong to its group. An
+ * access control list appears in the mode as group rights.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -30,7 +30,7 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** Whether the directory is the mount point or is above the mount point, so that the whole disk is untrusted. */
+  /** Whether the directory is the mount point or above it, which makes the whole disk untrusted. */
   isWholeDisk: boolean;
 }
 

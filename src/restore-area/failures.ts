@@ -28,7 +28,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors that are the fault of a file, a directory or this process, but not of the disk. */
+/** Codes of errors that a file, a directory or this process causes, not the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -48,7 +48,7 @@ export function diskClassOf(error: unknown): ErrorClass {
 }
 
 /**
- * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` then checks the disk.
+ * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` finds out whether it is.
  */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
@@ -74,7 +74,7 @@ export async function callDisk<T>(
 }
 
 function mayBeDiskFault(error: unknown): boolean {
-  if (isExhausted(error)) return false; // having too many open files is not the fault of the disk
+  if (isExhausted(error)) return false; // having too many open files is not the disk's fault
   // a TapeError comes from the check of the disk marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
@@ -82,7 +82,7 @@ function mayBeDiskFault(error: unknown): boolean {
   return isSystem && !OTHER_CODES.includes(code);
 }
 
-/** Consecutive failed calls after which a disk is suspended even if each probe succeeds. */
+/** Number of consecutive failed calls after which a disk is suspended even if each probe succeeds. */
 const MAX_FAILURES = 3;
 
 /** Time for which the result of a probe is reused for other failed calls. */
@@ -90,7 +90,7 @@ const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** Shortest and longest pause before this host tries an absent disk again. The pause doubles with each try. */
+/** Shortest and longest pause before this host retries an absent disk. The pause doubles with each retry. */
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
@@ -107,7 +107,7 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /** Absent disks, by disk id, which this host does not try before the time `until` (`performance.now()`). */
+  /** Absent disks, by disk id. This host does not retry a disk before its time `until` (`performance.now()`). */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls watches calls that are not made for a drive; `host`: name of this host in recorded measurements */
@@ -123,7 +123,7 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether the disk is at fault for a failed call. If so, the disk is suspended when `blame` returns.
+   * Finds out whether a failed call is the disk's fault. If so, suspends the disk before returning.
    * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
@@ -149,14 +149,14 @@ export class FailingDisks {
     else await suspendDisk(this.ctx, mountpoint, text);
   }
 
-  /** Starts to suspend a disk that could not be measured. Does not wait for the suspension. */
+  /** Starts to suspend a disk that could not be measured, without waiting for the suspension. */
   suspendSoon(mountpoint: string, problem: DiskProblem): void {
     this.suspend(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `cannot suspend a failing disk: ${messageOf(error)}`);
     });
   }
 
-  /** Clears cached probes and measurements. The engine calls this method after an operator has made a change. */
+  /** Clears cached probes and measurements. The engine calls this method when anything is suspended or resumed. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
@@ -169,8 +169,8 @@ export class FailingDisks {
   }
 
   /**
-   * Returns the error if the disk was full at or after the time `at` (`performance.now()`). Files for a full disk need
-   * not be read from tape.
+   * Returns the error if the disk was found to be full at or after `at` (`performance.now()`). Files for a full disk
+   * need not be read from tape.
    */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
@@ -187,7 +187,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Marks new disks that are certainly mounted. Suspends a new disk that may not be mounted. */
+  /** Marks new disks that are certainly mounted, and suspends the other new disks. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -211,17 +211,17 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // record the measurement first, so that hosts without the disk see that another host has the disk
+      // record the measurement before resuming the disk, so that hosts without the disk see that this host has it
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await returnDisk(this.ctx, mountpoint); // resume the disk even after the time limit of this call
+      await returnDisk(this.ctx, mountpoint); // resume the disk even after this call's time limit
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
     else await recordStillFailing(this.ctx, mountpoint, problem);
   }
 
-  /** Records that the disk is absent on this host. The pause before the next try doubles. */
+  /** Records that the disk is absent on this host, and doubles the pause before the next retry. */
   private pauseAbsent(diskId: number): void {
     const ms = Math.min((this.absent.get(diskId)?.ms ?? ABSENT_PAUSE_MS.first / 2) * 2, ABSENT_PAUSE_MS.most);
     this.absent.set(diskId, { until: performance.now() + ms, ms });
@@ -258,13 +258,12 @@ export class FailingDisks {
 }
 
 /**
- * Beginning of the name of a file that a probe writes. The name begins with the marker's name, so that no job treats
- * the file as a copy.
+ * Prefix of the names of probe files. It begins with the marker's name, so that no job treats a probe file as a copy.
  */
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates, removes, writes and syncs a file, as a recall would. A full disk passes the test.
+ * Creates, writes and syncs a file, as a recall would. A full disk passes the test.
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
@@ -277,7 +276,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // remove the file early, so that a killed process leaves no file
+      await unlink(file); // remove the file early, so that a killed process does not leave it behind
       await handle.writeFile('.');
       await handle.sync();
     } finally {
@@ -289,7 +288,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Thrown if the disk is full, even if the disk reports free space. */
+/** Thrown if the disk is full, even if it reports free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

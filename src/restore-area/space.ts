@@ -140,7 +140,7 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. The engine calls this method after an operator has made a change. */
+  /** Clears cached measurements. The engine calls this method when anything is suspended or resumed. */
   clearCache(): void {
     this.known.clear();
   }

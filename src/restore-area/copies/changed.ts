@@ -1,7 +1,6 @@
 /**
- * Examines copies that were changed outside Tapegate. A file whose copy was changed counts as on disk only while the
- * copy exists. If a copy cannot be examined, the job continues with other copies, and a later job examines the copy
- * again.
+ * Examines copies that were changed outside Tapegate. A file with a changed copy counts as on disk only while the copy
+ * exists. If a copy cannot be examined, the job continues with other copies, and a later job retries that copy.
  */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';
@@ -12,8 +11,8 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks the changed copies of files that requests need. If a copy has the same bytes as the tape copy, the copy
- * satisfies the requests; otherwise, the file is recalled.
+ * Checks the changed copies of files that requests need. If a copy has the same bytes as the tape copy, it satisfies
+ * the requests; otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,
@@ -34,8 +33,8 @@ type State = 'existing' | 'changed' | 'gone';
 
 /**
  * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job removes
- * them. If Tapegate did not write the copy and its times differ from the record, compares its bytes. A copy whose
- * checksum is an Adler-32 counts as changed, because equal Adler-32 checksums do not prove equal bytes.
+ * them. If Tapegate did not write the copy, and the copy's times differ from the record, compares the bytes. A copy
+ * with an Adler-32 checksum counts as changed, because equal Adler-32 checksums do not prove equal bytes.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
   const stats = await findStats(copy);
@@ -52,7 +51,7 @@ async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => 
 }
 
 /**
- * Returns whether a regular file is at the copy's path.
+ * Returns whether there is a regular file at the copy's path.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function isInPlace(copy: ChangedCopy): Promise<boolean> {

@@ -3,7 +3,7 @@
  * a symbolic link. Checks and reads the file through the same file descriptor.
  *
  * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits the
- * number of concurrent calls, so that other threads stay free for work that needs no disk.
+ * number of concurrent calls, so that other threads stay free for work that does not need the disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -18,23 +18,23 @@ import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './
 
 /**
  * Reason why a copy cannot be read:
- * - `absent`: the disk of the copy is not on this host;
- * - `gone`: no file is at the path of the copy;
- * - `changed`: another file is at the path of the copy;
- * - `private`: the caller requires a public copy, and some users on this host may not read the copy;
- * - `busy`: the disk does not respond, or too many clients read.
+ * - `absent`: this host does not have the copy's disk;
+ * - `gone`: there is no file at the copy's path;
+ * - `changed`: there is another file at the copy's path;
+ * - `private`: the caller requires a public copy, but some users on this host may not read this copy;
+ * - `busy`: the disk does not respond, or too many clients are reading copies.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** Message for operators, which contains paths on this host. */
+  /** Message for operators; it contains paths on this host. */
   message: string;
 }
 
 /** An open copy, which the caller must close. */
 export interface OpenCopy {
-  /** Modification time of the contents, taken from the original file. */
+  /** The original file's modification time. */
   mtimeNs: bigint;
   /**
    * Reads bytes of the copy from `position` into the buffer.
@@ -42,7 +42,7 @@ export interface OpenCopy {
    * @throws TapeError if the disk hangs
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
-  /** Returns whether the copy is unchanged since `open`. */
+  /** Returns whether the copy has not changed since `open`. */
   isUnchanged(): Promise<boolean>;
   /** Closes the copy without waiting. If the disk hangs, the copy is closed when the disk responds. */
   close(): void;
@@ -53,7 +53,7 @@ export interface OpenCopy {
  * and its readers get `busy` until the comparison ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
-/** Maximum number of cached results of comparisons, and of directory checks. */
+/** Maximum number of cached comparison results, and of cached directory checks. */
 const MAX_CACHED = 10_000;
 const DIRECTORY_MS = 5000;
 
@@ -75,8 +75,7 @@ interface ReaderOptions {
 export class CopyReader {
   private readonly watch: CallWatch;
   /**
-   * Limits concurrent calls. A call occupies its slot until the call ends, even if the caller no longer waits for the
-   * call.
+   * Limits concurrent calls. A call occupies its slot until it ends, even if the caller no longer waits for it.
    */
   private readonly slots: Limiter;
   private readonly waitMs: number;
@@ -144,9 +143,9 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the bytes of the copy, because perhaps only its owner, mode
-   * or inode changed.
-   * @returns undefined until a comparison in the background has ended
+   * Returns whether a file with a changed ctime still has the copy's bytes. Perhaps only its owner, mode or inode
+   * changed.
+   * @returns undefined until a background comparison has ended
    */
   private async hasRecordedBytes(
     copy: RecordedCopy,
@@ -178,8 +177,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. A
-   * separate call reads each chunk, so that other calls get slots.
+   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. Each
+   * chunk is read by a separate call, so that other calls get slots in between.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },

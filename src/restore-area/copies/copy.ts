@@ -26,10 +26,10 @@ export interface RecordedCopy extends CopyLocation {
 }
 
 /**
- * Gives a partial file its final name without replacing a file. Creates a hard link, because `link` fails if the name
- * exists. On a file system without hard links, checks that the name is free, and immediately renames the partial file.
- * The rename could replace another user's file. It cannot replace another engine's copy, because an engine that takes
- * over the drive first removes the partial file.
+ * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
+ * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
+ * partial file. The rename could replace another user's file. It cannot replace another engine's copy, because an
+ * engine that takes over the drive starts by removing the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
  *   does not exist
@@ -51,8 +51,8 @@ export async function putInPlace(directory: Directory, partial: string, name: st
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
- * Returns the inode and times of a file as the database stores them, modulo 2^64. The database's integers are signed
- * and hold nanoseconds only from 1677 to 2262. The values are compared only for equality.
+ * Returns a file's inode and times as the database stores them, modulo 2^64. The database's integers are signed and can
+ * hold times in nanoseconds only from 1677 to 2262. The values are compared only for equality.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -69,23 +69,22 @@ export async function statIn(directory: Directory, name: string): Promise<BigInt
 
 /**
  * Returns the stats of the file at a copy's path; undefined if there is no file.
- * @throws TapeError POLICY if a link or file is at the path of the copy's directory; TRANSIENT if the disk is
- *   unavailable
+ * @throws TapeError POLICY if a link or file has replaced the copy's directory; TRANSIENT if the disk is unavailable
  */
 export async function statCopy(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
 /**
- * Returns the stats of the file at a copy's path. Returns undefined if there is no file, or if a link or file is at the
- * path of the copy's directory.
+ * Returns the stats of the file at a copy's path. Returns undefined if there is no file, or if a link or file has
+ * replaced the copy's directory.
  */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
 }
 
 /**
- * Returns the checksum of the file at a copy's path, with the algorithm of the checksum `like`; undefined if there is
+ * Returns the checksum of the file at a copy's path, computed with the same algorithm as `like`; undefined if there is
  * no file.
  * @throws the errors of `statCopy`
  */
@@ -98,7 +97,7 @@ export async function readChecksum(
 }
 
 /**
- * Compares the file at a copy's path with the record of the copy.
+ * Compares the file at a copy's path with the copy's record.
  * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable, because the copy may still exist on the disk
  */
@@ -109,7 +108,7 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the state of the copy. The
+ * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the copy's state. The
  * caller queries the database again before it passes the result to `removeCopy`.
  * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -143,7 +142,7 @@ export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missi
 }
 
 /**
- * Removes an unrecorded file of the restore area if the file has not changed since `seen` was read.
+ * Removes an unrecorded file from the restore area if it has not changed since `seen` was read.
  * @returns whether the file was removed
  */
 export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
@@ -188,8 +187,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file may be the copy although its inode differs. After a renumbering of inodes, or on a copied
- * disk, the inode of the disk's marker differs too. The caller must compare the bytes.
+ * Returns whether a file may be the copy although its inode differs. If the file system renumbered its inodes, or if
+ * the disk was copied, the marker's inode differs too. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
@@ -198,8 +197,8 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
 }
 
 /**
- * Returns the stats of a file if the file is the recorded copy, otherwise undefined. Compares the bytes if the ctime
- * differs, because perhaps only the group or mode of the file changed.
+ * Returns a file's stats if the file is the recorded copy, otherwise undefined. Compares the bytes if the ctime
+ * differs, because perhaps only the file's group or mode changed.
  */
 async function recognise(
   copy: RecordedCopy,

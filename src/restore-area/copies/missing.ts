@@ -14,14 +14,14 @@ import { openExisting } from '../restore-area.js';
 import { findStats, statIn } from './copy.js';
 
 /**
- * Number of copies that each run of the periodic check examines. With a run per minute, a check of a million copies
+ * Number of copies that each run of the periodic check examines. With one run per minute, checking a million copies
  * takes 17 hours.
  */
 const RUN_COPIES = 1000;
 
 /**
- * Number of copies for each call of `findMissing`. The call ends within its time limit even if the disk takes 20 ms per
- * copy.
+ * Number of copies passed to each call of `findMissing`. The call ends within its time limit even if each copy takes 20
+ * ms.
  */
 const CALL_COPIES = 100;
 
@@ -45,14 +45,14 @@ export class CopyCheck {
   }
 
   /**
-   * Checks changed copies that Tapegate left on disk. Makes the path of a copy that no longer exists available again.
+   * Checks changed copies that Tapegate left on disk. If a copy no longer exists, makes its path available again.
    */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // a directory or a link is at the path of the copy
+      if (await findStats(copy)) continue; // there is a directory or a link at the copy's path
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
@@ -65,8 +65,8 @@ export class CopyCheck {
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function `findMissing` that makes one call at a time, because a call on a hung disk blocks a thread of the
- * process.
+ * Returns a function `findMissing` that makes one call at a time, because a call on a hung disk blocks one of the
+ * process's threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);
@@ -98,7 +98,7 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
 }
 
 /**
- * Returns the missing copies of a disk. Returns no copy if the disk is unavailable or unreadable, because the copies
+ * Returns the missing copies of a disk. Returns no copies if the disk is unavailable or unreadable, because the copies
  * may still exist.
  */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {

@@ -1,7 +1,7 @@
 /**
- * Removes copies that no active request contains (domain/disks/removals.ts), and stale files of ended recalls
+ * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
  * (domain/disks/stale-files.ts). Each step can be repeated after a crash. If a file cannot be examined or removed, the
- * job continues with other files, and a later job retries the file.
+ * job continues with other files, and a later job retries that file.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -34,8 +34,7 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 const PAGE = 200;
 
 /**
- * Number of a request's files that each query examines. The query examines each file, even if few of the files have a
- * copy.
+ * Number of a request's files that each query examines. The query examines every file, even if few of them have a copy.
  */
 const REQUEST_FILES = 5000;
 
@@ -50,14 +49,14 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. A run skips such a request until the set of failing disks
- * changes, or the request changes. Otherwise each run would examine all copies again while a disk is unavailable.
+ * Requests whose remaining copies are all on failing disks. A run skips a recorded request until the request or the set
+ * of failing disks changes. Otherwise, each run would examine all its copies again while a disk is unavailable.
  */
 export class WaitingRequests {
   private failing = '';
   private readonly versions = new Map<number, string>();
 
-  /** Starts a run. @param failing names of the disks that are failing now */
+  /** Starts a run. @param failing names of the currently failing disks */
   begin(failing: string): void {
     if (failing !== this.failing) this.versions.clear();
     this.failing = failing;
@@ -75,7 +74,7 @@ export class WaitingRequests {
 
 /**
  * Removes the copies of released files. If the removal fails for a request, continues with the other requests.
- * @param waiting the requests to skip; a caller that runs this function repeatedly must pass the same object
+ * @param waiting the requests to skip; a caller that runs this function repeatedly must pass the same object each time
  * @returns the number of removed copies
  * @throws the first error, after all requests have been handled
  */
@@ -108,7 +107,7 @@ export async function removeUnheld(
 }
 
 /**
- * Examines the copies of a request's released files, and passes the copies to `releaseCopies`.
+ * Examines the copies of a request's released files, and passes them to `releaseCopies`.
  * @returns whether all reachable copies were examined, and some copies remain
  */
 async function clearRequest(
@@ -142,10 +141,11 @@ async function clearRequest(
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
-   * Ids of failing disks, which are skipped because each call may take long to fail. `callEach` adds disks that fail.
+   * Ids of failing disks, which are skipped because each call on them may take long to fail. `callEach` adds disks that
+   * fail.
    */
   failing?: Set<number>;
-  /** End of the log message of a failure: `a copy or partial file cannot be …`. */
+  /** Last words of the log message `a copy or partial file cannot be …`. */
   what: string;
 }
 
@@ -222,8 +222,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, including copies that a process removed before it was killed.
- * @returns the copies whose empty directories were removed; a later run handles other copies
+ * Removes the empty directories of removed copies, including copies that a killed process had already removed.
+ * @returns the copies whose empty directories were removed; a later run handles the other copies
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -239,7 +239,7 @@ async function removeEmptyAfter<C extends CopyLocation>(
   return gone.filter((copy) => cleared.has(directoryOf(copy)));
 }
 
-/** Removes stale files of ended recalls. @returns the number of recalls that no longer have stale files */
+/** Removes stale files that ended recalls left. @returns the number of recalls that no longer have stale files */
 export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,
@@ -248,7 +248,7 @@ export async function removeStaleFiles(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
-    // remove partial files first, so that a stalled engine can no longer put a copy in place
+    // remove partial files before copies, so that a stalled engine can no longer put a copy in place
     const withoutPartial = await removeEach(ctx, disks, page, {
       examine: (left) => findPartial(left, partialName(left)),
       remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
@@ -275,7 +275,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls of which no stale file of this kind remains; a later run handles other recalls */
+/** @returns the recalls with no stale files of this kind left; a later run handles the other recalls */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,
