@@ -1,7 +1,7 @@
 /**
  * Computes, in this process, the database server's time between readings of the server's clock. Ignores a reading that
  * contradicts the time elapsed in this process. After a contradictory reading, the clock continues from earlier
- * readings until the server's clock is plausible again, or until the server's new time is accepted (domain/clock.ts).
+ * readings until the server's clock is plausible again, or its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

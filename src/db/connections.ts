@@ -46,7 +46,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
       of: 'max_connections of the server',
       run: 'raise max_connections, and restart the server',
     },
-    // skip the limits of the role and the database, which do not apply to superusers
+    // skip the limits for the role and the database, which do not apply to superusers
     ...(limits.isSuperuser
       ? []
       : [

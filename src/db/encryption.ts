@@ -86,8 +86,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Whether the error concerns encryption. Code `28000` means that pg_hba.conf has no entry for connections with
- * encryption, or no entry for connections without encryption.
+ * Whether the error concerns encryption. Code `28000` means that pg_hba.conf lacks an entry for connections with
+ * encryption, or for connections without encryption.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -100,7 +100,7 @@ export class SocketClient extends pg.Client {
   }
 
   /**
-   * @param _answer the result of the statement that `question` returned
+   * @param _answer the result of running the statement that `question` returned
    * @throws Error if the connection must not be used
    */
   protected check(_answer: pg.QueryResult | undefined): void {}

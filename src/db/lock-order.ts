@@ -1,10 +1,10 @@
 /**
  * Defines all locks, and the order in which all transactions take them, so that no two transactions wait for each
  * other.
- * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in the order of their ids.
- * Locking a row again is harmless.
- * - A transaction may lock a row without waiting (`SKIP LOCKED`, `NOWAIT`) at any time, because such a lock cannot
- * cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
+ * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order. Locking a row
+ * again is harmless.
+ * - A transaction may lock a row without waiting (`SKIP LOCKED`, `NOWAIT`) at any time, because a lock taken without
+ * waiting cannot cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
  * - A statement that changes a row also locks the row, unless the transaction has inserted the row.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers the file's verification
  * results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers the
@@ -17,8 +17,8 @@
  * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
  * orphans and changed copies, call `settleRequests` after locking other files. So two transactions may deadlock.
  * PostgreSQL then ends one transaction, which is run again.
- * - While a transaction has files locked, a trigger marks the links at the files' archive paths. The transaction that
- * later updates the marked links does not wait for any row.
+ * - While a transaction holds locks on files, a trigger marks the links at the files' archive paths. The transaction
+ * that later updates the marked links does not wait for any row.
  * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception is a
  * statement that locks a disk and then the disk's suspension.
  */

@@ -24,7 +24,7 @@ export const locking = {
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
-  /** Lock that prevents changes of the file, such as a change of its stage. */
+  /** Lock that prevents changes to the file, such as moving it to another stage. */
   fileShared: sql`FOR SHARE OF f`,
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
@@ -58,7 +58,7 @@ export const locking = {
 
 /**
  * @param which an SQL condition that selects libraries; the table's alias is `b`
- * @returns the ids of the locked libraries, in order
+ * @returns the ids of the locked libraries, in ascending order
  */
 export async function lockLibraries(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
@@ -74,7 +74,7 @@ export async function lockLibrariesKept(tx: Transaction): Promise<void> {
 
 /**
  * @param which an SQL condition that selects requests; the table's alias is `r`
- * @returns the ids of the locked requests, in order
+ * @returns the ids of the locked requests, in ascending order
  */
 export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(

@@ -5,10 +5,10 @@
  * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
  * done.
  * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
- * migration removes columns and tables that no version reads any more (contract).
- * - `compatibility.json` names the oldest version that works with each migration. The database stores the names of
- * these oldest versions, so a version that is too old refuses to start. All other versions start, even if the database
- * has newer migrations.
+ * migration removes columns and tables that are no longer read by any version (contract).
+ * - `compatibility.json` names the oldest version that works with each migration. The database stores a copy of the
+ * file, so a version that is too old refuses to start. All other versions start, even if the database has newer
+ * migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -26,8 +26,8 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 /**
  * Applies the pending migrations. There is no time limit: `migrate` fails only if a migration fails or the database is
  * lost.
- * @param Client the class of the connection; `Database` has a class whose connections close when the database is lost
- * @param dir the directory of the migrations
+ * @param Client the connection's class; `Database` has a class whose connections close when the database is lost
+ * @param dir the directory that contains the migrations
  * @returns the names of the applied migrations
  */
 export async function migrate(

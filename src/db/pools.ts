@@ -90,7 +90,7 @@ export interface DatabaseOptions {
 
 /**
  * Time without a statement after which a stalled process loses its open transaction and locks. This limit does not
- * apply to streams of lists: a client may read slowly, and a stream holds no locks.
+ * apply to streams of lists: a client may read slowly, and a stream does not hold locks.
  */
 const STANDSTILL_MS = 60_000;
 

@@ -2,7 +2,7 @@
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
  * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
  * are several servers, finds the server that accepts writes. The same connection listens for notifications, so that an
- * idle process needs no second connection.
+ * idle process does not need a second connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';

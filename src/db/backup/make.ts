@@ -1,8 +1,8 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
- * the WAL written during the copy. By replaying the WAL, a restored server reaches the state at the end of the backup.
+ * the WAL written during the copy. By replaying the WAL, a restored server reaches its state at the end of the backup.
  * `pg_backup_start` and `pg_backup_stop` mark the start and the end of the backup. A replication slot retains the WAL
- * while the backup's connection lives. The backup takes no locks.
+ * while the backup's connection lives. The backup does not take locks.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';

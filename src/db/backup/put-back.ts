@@ -1,6 +1,4 @@
-/**
- * Restores the files of a backup, and compares each file with the manifest. The server replays the WAL when it starts.
- */
+/** Restores a backup's files, and compares each file with the manifest. The server replays the WAL when it starts. */
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,13 +21,13 @@ default_text_search_config = 'pg_catalog.english'
 
 /**
  * Files that a restore deletes, because they make a server fetch WAL or follow links to other directories. Tapegate's
- * backups never contain these files.
+ * own backups never contain any of the files.
  */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
  * @param backup the backup's directory
- * @param dataDir the directory of the new cluster, which must not exist; a failed restore leaves partial files in it
+ * @param dataDir the new cluster's directory, which must not exist; a failed restore leaves partial files in it
  * @throws Error with the path of the first file that differs from the manifest, and both sizes or checksums
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {

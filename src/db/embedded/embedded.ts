@@ -159,7 +159,7 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** @returns a connected client, or the message of an error that may be temporary */
+/** @returns a connected client, or the message from an error that may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {}); // ignored, because the client emits 'end' next

@@ -11,9 +11,9 @@ const READ_AHEAD_BYTES = 256 * 1024;
 const PATIENCE_MS = 300_000;
 
 /**
- * Yields the rows of a statement with one text column, each with a line feed at the end. The column must not be null or
- * contain control characters, so JSON is suitable. `client` must not pipeline, and is unusable afterwards unless all
- * rows were read.
+ * Yields the rows that a statement with one text column returns, each with a line feed at the end. The column must not
+ * be null or contain control characters, so JSON is suitable. `client` must not pipeline, and is unusable afterwards
+ * unless all rows were read.
  * @param patienceMs the time limit for each wait for the database; the reader may take any time
  */
 export async function* copyRows(

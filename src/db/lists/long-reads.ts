@@ -15,7 +15,7 @@ export interface LongRead {
 }
 
 interface Reader {
-  /** Rate-limit key of the caller; undefined for Tapegate itself, which has no limit. */
+  /** The caller's rate-limit key; undefined for Tapegate itself, which has no limit. */
   share: string | undefined;
   pace: ReaderPace;
   lost: AbortController;

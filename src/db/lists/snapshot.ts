@@ -29,8 +29,8 @@ export interface Snapshot {
   /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows of a query with one text column (copy.ts). `copy` must be the last read of the snapshot, and the
-   * pool must not pipeline.
+   * Yields the rows that a query with one text column returns (copy.ts). `copy` must be the last read of the snapshot,
+   * and the pool must not pipeline.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
@@ -76,7 +76,7 @@ const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${stat
 
 export interface Asker {
   db: Database;
-  /** Rate-limit key of the caller; undefined for Tapegate itself. */
+  /** The caller's rate-limit key; undefined for Tapegate itself. */
   share?: string | undefined;
   /** Aborts when no client waits for the answer any more. */
   reader?: AbortSignal | undefined;
@@ -93,7 +93,7 @@ export interface Paced<Page> extends AsyncIterable<Page> {
 export type ListPages<Row> = Paced<Row[]>;
 
 /**
- * Passes the rows of a list to `consume`, which reads at its own pace.
+ * Passes a list's rows to `consume`, which reads at its own pace.
  * @param list a query that ends with its ORDER BY
  * @throws UnavailableError if the list limiter has no free slot for the caller
  */
@@ -157,8 +157,8 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
- * pool for at most a second. A statement that takes longer is run again in the pool for long lists.
+ * Returns the rows that a statement finds, even if it takes long, as a search by pattern may. The statement runs in the
+ * main pool for at most a second. A statement that takes longer is run again in the pool for long lists.
  * @param reader aborts when no client waits for the answer any more, which cancels the statement
  * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
  */

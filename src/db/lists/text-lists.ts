@@ -25,7 +25,7 @@ interface TextList {
   /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
-   * Second query for a slow search. The search finds only integer keys, and this query reads the rows with these keys
+   * Second query for a slow search. The search finds only integer keys, and this query reads the rows with those keys
    * when the rows are sent.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };

@@ -26,7 +26,7 @@ interface StandbyStatus {
   behindBytes: bigint | undefined;
 }
 
-/** Problem of a standby that only lags behind the primary. This problem is not logged. */
+/** Problem of a standby that only lags behind the primary. Tapegate does not log this problem. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** Time without an answer after which a standby counts as lost. */

@@ -114,8 +114,8 @@ export type ServedCopy = Pick<
 >;
 
 /**
- * Finds the copy of a file, if the caller may list and fetch the file. Returns the problem UNKNOWN for a path that the
- * path rules hide from the caller.
+ * Finds a file's copy, if the caller may list and fetch the file. Returns the problem UNKNOWN for a path that the path
+ * rules hide from the caller.
  */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');
@@ -145,8 +145,8 @@ export interface Listed {
 }
 
 /**
- * Returns the properties of a file; undefined if the file does not exist, or the path rules prevent the caller from
- * listing or fetching it.
+ * Returns a file's properties; undefined if the file does not exist, or the path rules prevent the caller from listing
+ * or fetching it.
  */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');

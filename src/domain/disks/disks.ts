@@ -29,7 +29,7 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes the allocation of a registered disk. A disk with a new allocation no longer counts as
+ * Adds a restore disk, or changes a registered disk's allocation. A disk with a new allocation no longer counts as
  * full.
  * @throws InvalidInputError
  */
@@ -45,7 +45,7 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
 }
 
 /**
- * Changes the allocation of a registered restore disk.
+ * Changes a registered restore disk's allocation.
  * @throws InvalidInputError, NotFoundError
  */
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {

@@ -57,8 +57,8 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequest
 
 /**
  * Reads the next `limit` released files of a request, and finds the RESTORED files that no live request contains.
- * @returns `copies`: the copies of these RESTORED files, except on failing disks; `last`: the ordinal of the last file
- *   read, undefined if no released files follow
+ * @returns `copies`: the copies of the RESTORED files, except on failing disks; `last`: the ordinal of the last file
+ *   read, undefined if none follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -139,8 +139,8 @@ export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELEC
 type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
- * Moves RESTORED files that no live request contains to the stage ONTAPE. If the copy of a file was changed, moves the
- * file to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
+ * Moves RESTORED files that no live request contains to the stage ONTAPE. If a file's copy was changed, moves the file
+ * to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
  * @returns the ids of the moved files; a file stays if its row has changed, or a live request now contains it
  */
 export async function releaseCopies(
@@ -369,7 +369,7 @@ export async function readChanged(
 }
 
 /**
- * Records the results of a check of changed copies. Repeating a call is safe.
+ * Records the results of checking changed copies. Repeating a call is safe.
  * @param looked ids of the checked files. `existing`: a file with the same bytes as on tape is at the copy's path, and
  *   satisfies waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path.
  *   `gone`: the copy no longer exists, and the file is recalled.

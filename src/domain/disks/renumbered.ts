@@ -26,9 +26,9 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a disk's marker file, and ends the comparison of the disk. The caller must have recognised
- * all copies on the disk. A disk with a new marker file may be another file system, so engines test again whether the
- * disk folds names.
+ * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
+ * copies on the disk. A disk with a new marker file may be another file system, so engines test again whether the disk
+ * folds names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -52,8 +52,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues the comparison of a disk. If two hosts see different inodes on the same disk, they compare the
- * disk one after the other.
+ * Begins or continues a disk's comparison. If two hosts see different inodes on the same disk, they compare the disk
+ * one after the other.
  * @returns the id of the last compared file; undefined if another engine is comparing the disk
  */
 export async function claimComparison(
@@ -72,7 +72,7 @@ export async function claimComparison(
   return claimed?.after;
 }
 
-/** Records the progress of a comparison. @returns whether the engine `owner` still owns the comparison */
+/** Records a comparison's progress. @returns whether the engine `owner` still owns the comparison */
 export async function recordCompared(
   ctx: Context,
   { diskId, markerId, owner }: Comparison,

@@ -101,7 +101,7 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 
 /**
  * Reserves room on a disk for each recall. If no disk has room, the recall stays in the queue with an error that
- * describes the limits of each disk.
+ * describes each disk's limits.
  * @param seen measurements by `measureDisks`, made before the transaction began
  * @returns the recalls that now have a reservation, each with its disk, in the order of `waiting`
  */
@@ -189,9 +189,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the number of bytes to subtract from the measured free space, because these bytes may have been written after
- * the measurement. Includes all reservations that existed at the measurement or were made later, even if they have
- * ended.
+ * Returns the number of bytes to subtract from the measured free space, because they may have been written after the
+ * measurement. Includes all reservations that existed at the measurement or were made later, even if they have ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;

@@ -198,7 +198,7 @@ const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f
 
 /**
  * Finds retired volumes that still have files, because the retirement was interrupted. The repair reinstates the
- * volume, so that the positions of the remaining files are not lost. An operator must retire the volume again.
+ * volume, so that the remaining files' positions are not lost. An operator must retire the volume again.
  */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',

@@ -26,7 +26,7 @@ export interface Adoption extends NewCopy {
 /**
  * Records files on disk as copies of catalogue files. A catalogue file that was UNVERIFIED because of the file on disk
  * becomes RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
- * @returns the ids of the catalogue files that got a copy
+ * @returns the ids of the catalogue files for which a copy was recorded
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);

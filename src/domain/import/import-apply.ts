@@ -1,4 +1,4 @@
-/** Applies the rows of an import in one transaction, which may run again after a deadlock. */
+/** Applies an import's rows in one transaction, which may run again after a deadlock. */
 
 import { quote } from '../../core/errors.js';
 import { type Move, type Stage, stageLetters } from '../../core/stages.js';
@@ -38,7 +38,7 @@ interface ApplyOptions {
 }
 
 /**
- * Applies the rows of the temporary table `incoming`. First adds new files, which no other transaction can see yet.
+ * Applies the rows in the temporary table `incoming`. First adds new files, which no other transaction can see yet.
  * Then locks, in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A
  * request is affected if new files join the request, or if the request contains changed files.
  * @throws ImportError; InUseError
@@ -73,7 +73,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // checks the limits of each request, which depend on the number of files in the request
+  await storeJoining(ctx, tx); // checks each request's limits, which depend on the number of its files
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
@@ -148,7 +148,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. An import never moves a file between two of these stages. */
+/** Stages between which only engines move files. An import never moves a file from one of them to another. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -375,7 +375,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
         WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
-  // rows that describe other bytes on the volume of the second copy: remove the second copy
+  // rows that describe other bytes on the second copy's volume: remove the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
         WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${hasSameBytes}`,
@@ -452,8 +452,8 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
 }
 
 /**
- * Rejects new sizes if the used bytes of a quota would exceed the range of the database column. The used bytes may
- * exceed the quota's size.
+ * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes may exceed
+ * the quota's size.
  */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(

@@ -1,5 +1,5 @@
 /**
- * Checks that reject a whole import. The temporary table `incoming` contains the rows of the import. The table `old`
+ * Checks that reject a whole import. The temporary table `incoming` contains the import's rows. The table `old`
  * contains the ids and lines of known files.
  */
 import type pg from 'pg';

@@ -1,4 +1,4 @@
-/** Loads the rows of an import into the temporary table `incoming`. */
+/** Loads an import's rows into the temporary table `incoming`. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';

@@ -66,7 +66,7 @@ const MAX_LINE_BYTES = 1024 * 1024;
 const LINE_FEED = 0x0a;
 
 /**
- * Yields the lines of a file in batches, without a byte order mark.
+ * Yields a file's lines in batches, without a byte order mark.
  * @param offset a number to add to all line numbers
  * @throws RowError if a line is too long, or gzipped data are damaged
  * @throws any error from the input

@@ -178,7 +178,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** End of an error message "must be …". The end may depend on the text of the invalid field. */
+/** End of an error message "must be …". The end may depend on the invalid field's text. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */

@@ -1,6 +1,6 @@
 /**
- * Converts lists that the program `find` has printed to rows of an import. Options supply the columns that these lists
- * do not contain.
+ * Converts lists that the program `find` has printed to rows of an import. Options supply the columns that the lists
+ * lack.
  */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
@@ -43,8 +43,8 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
 }
 
 /**
- * Returns the row of a directory in a list. Returns undefined for the root of the archive, which is the mount point on
- * a restore disk.
+ * Returns the row of a directory in a list. Returns undefined for the archive's root, which is the mount point on a
+ * restore disk.
  */
 function makeDirectoryRow(
   line: number,

@@ -46,7 +46,7 @@ export interface Manifest {
   files: ManifestFile[];
 }
 
-/** Parses the manifest of an inventory. @throws Error that describes the invalid part of the manifest */
+/** Parses an inventory's manifest. @throws Error that describes the invalid part of the manifest */
 export function parseManifest(text: string): Manifest {
   const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
   if (!data) {
