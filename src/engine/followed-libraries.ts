@@ -15,7 +15,7 @@ interface FollowOptions {
   keyOf: (library: Library) => string;
   stop: AbortSignal;
   /**
-   * Starts the work of a library.
+   * Starts a library's work.
    * @param stop aborts when the library is changed or removed, or `FollowOptions.stop` aborts
    * @returns a promise that settles when all work of the library has ended
    */

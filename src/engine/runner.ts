@@ -301,8 +301,8 @@ function listen(
 }
 
 /**
- * Returns the jobs of an engine part. A drive process runs only the job that stops its own recalls. The other jobs run
- * once per engine.
+ * Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. The other jobs run once
+ * per engine.
  */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   if (part === 'all') return [...jobs];

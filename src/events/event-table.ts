@@ -100,7 +100,7 @@ export class EventTable {
     }
   }
 
-  /** Returns the next range of event numbers, at most `RANGE` numbers; undefined if there are no newer events. */
+  /** Returns the next range, of at most `RANGE` event numbers; undefined if the table contains no newer events. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
@@ -113,7 +113,7 @@ export class EventTable {
   }
 
   /**
-   * Reads the events of a range that match the condition, in order. The query reads by batch and primary key, because
+   * Reads the events in a range that match the condition, in order. The query reads by batch and primary key, because
    * PostgreSQL's planner might otherwise choose joins that suit only small tables.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
@@ -160,8 +160,8 @@ export class EventTable {
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
 /**
- * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches whose events have
- * no numbers yet.
+ * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches with events that
+ * are not numbered yet.
  */
 export interface Present {
   newest: bigint;

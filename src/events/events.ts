@@ -1,7 +1,8 @@
 /**
- * The event feed of a process. Reads new rows of the append-only event table once for all readers. NOTIFY only wakes
- * the feed, and does not transmit events. Writers of events do not wait for locks, because the feed numbers events
- * after they are committed (event-table.ts). A reader that resumes after an event number does not miss any events.
+ * The event feed of a process. Reads each new row of the append-only event table only once, for all readers together.
+ * NOTIFY only wakes the feed, and does not transmit events. Writers of events do not wait for locks, because the feed
+ * numbers events after they are committed (event-table.ts). A reader that resumes after an event number does not miss
+ * any events.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -26,7 +27,7 @@ const MAX_QUEUE = Number(RANGE) / 2;
  * would increase the cost of garbage collection.
  */
 const AT_ONCE = 100;
-/** Poll interval of the event table, which limits the delay of events after a lost notification. */
+/** Interval at which the event table is polled, to limit how long events are delayed after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -107,7 +108,7 @@ export class EventFeed {
 
   /**
    * SQL columns that describe the events that a statement sees: the number of the newest event (`newest`), and the
-   * batches without numbers (`unnumbered`).
+   * batches with unnumbered events (`unnumbered`).
    */
   get present(): Sql {
     return this.numbers.present();
@@ -196,7 +197,7 @@ export class EventFeed {
     }
   }
 
-  /** Skips new events while there are no readers, because a later reader begins by reading the event table. */
+  /** Skips new events while the feed has no readers, because a later reader begins by reading the event table. */
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();

@@ -3,8 +3,8 @@
  * engine releases a drive. Each engine decides on its own, and considers only engines that request a drive.
  *
  * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves if the claim of the requesting engine is greater than the claim of the engine that has the drive. Each move of
- * a drive brings the engines' shares closer to their weights.
+ * moves if the requesting engine's claim is greater than that of the engine that has the drive. Each move of a drive
+ * brings the engines' shares closer to their weights.
  */
 
 export interface SharingEngine {

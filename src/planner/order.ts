@@ -71,7 +71,7 @@ function cut(byPlace: readonly number[]): number[][] {
 }
 
 /**
- * Orders the files of a piece. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n are the files.
+ * Orders the files in a piece. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n are the files.
  */
 function solvePiece(
   medium: Medium,

@@ -85,7 +85,7 @@ export function batchFilesAfter(files: number, seconds: number): number {
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
 }
 
-/** Returns the recalls of the next batch, at least one unless the queue is empty. */
+/** Returns the recalls for the next batch, at least one unless the queue is empty. */
 export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
@@ -163,7 +163,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the wait times, or `most` quantiles of the wait times if there are more. */
+/** Returns the wait times, or `most` quantiles if there are more than `most` wait times. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

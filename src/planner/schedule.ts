@@ -11,13 +11,13 @@
  *
  * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
  *
- * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
- * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
+ * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
+ * Users whose shares differ by less than `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After this
  * time, the drive leaves its volume if a user of another volume has had less drive time, by more than `turnSeconds`.
  *
- * The rules of the planner ensure that no file waits forever.
+ * The planner's rules ensure that no file waits forever.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';

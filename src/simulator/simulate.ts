@@ -29,7 +29,7 @@ export interface Strategy {
 export interface Outcome {
   driveHours: number;
   mounts: number;
-  /** Hours from the start of the simulation until the last file is read. */
+  /** Hours from the simulation's start until the last file is read. */
   spanHours: number;
   waits: Wait[];
 }

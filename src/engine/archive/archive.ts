@@ -35,7 +35,7 @@ export interface ArchiveProgress {
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
  * @param how.onProgress called after each file is written to tape or compared with its catalogue entry, with the total
  *   files and bytes so far
- * @param how.onSkip called for entries that are neither directories nor regular files
+ * @param how.onSkip called for entries that are not directories or regular files
  */
 export async function archiveTree(
   ctx: Context,

@@ -27,8 +27,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Number of files whose bytes are already on tape according to the catalogue. With `move`, counts only files whose
-   * tape copies were also read back.
+   * Number of files that are already on tape, with the same bytes, according to the catalogue. With `move`, counts only
+   * files whose tape copies were also read back.
    */
   unchanged: number;
   failed: string[];
@@ -110,10 +110,10 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files whose catalogue entries were not renamed, withdrawn or moved on tape since the last step.
-   * Excludes a renamed file, which would otherwise be registered twice. Excludes a withdrawn file, whose source must
-   * not be removed, because it may soon be the only copy.
-   * @param lostIdOf returns the catalogue id of a file whose catalogue entry had no tape position
+   * Returns the files, except those that were renamed, withdrawn or moved on tape since the last step. A renamed file
+   * is excluded, because otherwise it would be registered twice. A withdrawn file is excluded, because its source must
+   * be kept: it may soon be the only copy.
+   * @param lostIdOf returns a file's catalogue id if its catalogue entry had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -268,8 +268,7 @@ interface CheckedFiles {
 }
 
 /**
- * Returns the catalogue id of a file whose entry had no tape position; undefined if the entry had a position or the
- * file is new.
+ * Returns a file's catalogue id if its entry had no tape position; undefined if the entry had one or the file is new.
  */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 

@@ -26,7 +26,7 @@ export interface ExcludedEntries {
   failed: string[];
 }
 
-/** Called with the path and type of each entry that is neither a directory nor a regular file. */
+/** Called with the path and type of each entry that is not a directory or a regular file. */
 export type OnSkip = (file: string, kind: string) => void;
 
 /** Called for each directory before its files, with the directory's logical path and access rights. */
@@ -105,7 +105,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads the stats of a source file, and restricts its access rights to `outerAccess`.
+ * Reads a source file's stats, and restricts its access rights to `outerAccess`.
  * @param outerAccess access that is granted by directories that are not restored
  */
 async function findSource(

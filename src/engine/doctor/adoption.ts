@@ -1,7 +1,7 @@
 /**
- * Finds files that Tapegate did not record, but that have the same bytes as the expected copy. Adopts such a file only
- * if the operator requests it, because the file may belong to a user. The operator may know that Tapegate wrote the
- * files before the database was restored from a backup.
+ * Finds files that Tapegate did not record, but that have the same bytes as the expected copy. Adopts them only if the
+ * operator requests it, because they may belong to users. The operator may know that Tapegate wrote the files before
+ * the database was restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';

@@ -98,7 +98,7 @@ async function compareStats(
 }
 
 /**
- * Returns the stats of the regular file at a copy's path, a description of any other entry, or undefined if the path is
+ * Returns the stats of a regular file at a copy's path, a description of any other entry, or undefined if the path is
  * free.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {

@@ -62,7 +62,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* findings;
 }
 
-/** Reports partial files that belong to no running recall, for example files that a killed process left. */
+/** Reports partial files that do not belong to a running recall, for example files that a killed process left. */
 async function* examinePartials(
   ctx: Context,
   exam: Examination,

@@ -1,11 +1,11 @@
-/** Options and counters that the parts of the doctor share during one examination. */
+/** Options and counters that the doctor's parts share during one examination. */
 
 export interface DoctorOptions {
   /** Whether to repair findings. If false, the doctor changes nothing. */
   repair: boolean;
   /** Whether to read each copy and compare its checksum. */
   checksums: boolean;
-  /** Whether to adopt files that Tapegate did not record, but whose bytes are correct, as Tapegate's copies. */
+  /** Whether to adopt unrecorded files with correct bytes as Tapegate's copies. */
   adopt?: boolean;
 }
 

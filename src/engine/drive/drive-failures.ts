@@ -27,14 +27,14 @@ import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries
 const MAX_MOUNTS = 3;
 
 /**
- * Returns the error class that sets the pause after a failed mount. Mounts are also retried after PERMANENT and POLICY
- * errors, because a library may report these classes for a temporary failure.
+ * Returns the error class that sets the pause after a failed mount. Mounts are retried even after PERMANENT and POLICY
+ * errors, because a library may report a temporary failure with either class.
  */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which no recall could start. The pause doubles each time.
+ * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles each time.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -65,7 +65,7 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Time, by `performance.now()`, after which a drive may again visit a volume on which no recall could start. */
+  /** Time, by `performance.now()`, after which a drive may return to a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;

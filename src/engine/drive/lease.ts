@@ -190,7 +190,7 @@ export class Renewal {
   }
 }
 
-/** Thrown when another engine may hold the drive, so that the caller must not write to the restore disks. */
+/** Thrown when another engine may hold the drive. After this error, the caller must not write to the restore disks. */
 export class NotHeldError extends Error {}
 
 /**

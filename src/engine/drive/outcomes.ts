@@ -86,7 +86,7 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
-/** Logs a postponed recall. @returns the outcome, with the time of the next try */
+/** Logs a postponed recall. @returns the outcome, including when the recall is tried again */
 export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

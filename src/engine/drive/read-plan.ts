@@ -33,7 +33,7 @@ export class ReadPlan<F extends PlannedFile> {
   /**
    * @param renewMs milliseconds after which a plan is renewed to add new files
    * @param choose returns the files that the plan will contain, in read order
-   * @param onBatch called with the files of each batch
+   * @param onBatch called with the files in each batch
    */
   constructor(renewMs: number, choose: () => Promise<F[]>, onBatch: (files: readonly F[]) => void = () => {}) {
     this.renewMs = renewMs;

@@ -1,4 +1,4 @@
-/** Counts the recalls of a drive by outcome and error class. */
+/** Counts a drive's recalls by outcome and error class. */
 
 import { errorClasses } from '../../core/errors.js';
 import { count } from '../../core/signals.js';

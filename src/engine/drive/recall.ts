@@ -1,5 +1,5 @@
 /**
- * Recalls the files of a batch from a mounted volume. Reads, checksums and writes each file in one pass, then syncs the
+ * Recalls a batch of files from a mounted volume. Reads, checksums and writes each file in one pass, then syncs the
  * copy and puts it in place. Reads the next file while earlier files are still being written and synced.
  *
  * | state | step | next |
@@ -48,7 +48,7 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Time, by `performance.now()`, at which the batch began, before disks were assigned to its files. */
   since: number;
-  /** The `traceparent` value of each traced recall, by file id; undefined if no request is traced. */
+  /** Each traced recall's `traceparent` value, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
@@ -187,7 +187,7 @@ class BatchRun {
     return outcomes;
   }
 
-  /** Returns the outcome of a failed recall. Never rejects. */
+  /** Returns a failed recall's outcome. Never rejects. */
   private async judge(recall: RunningRecall, thrown: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (!(thrown instanceof UnseenError)) return await this.judgeReason(recall, thrown, signal);
     return { ...(await this.judgeReason(recall, thrown.cause, signal)), isUnseen: true };

@@ -1,6 +1,6 @@
 /**
- * Cleans up after recalls that put no copy in place: removes partial files, and empty directories that were created for
- * the recalls.
+ * Cleans up after recalls that did not put a copy in place: removes partial files, and empty directories that were
+ * created for the recalls.
  */
 
 import { once } from 'node:events';
@@ -31,9 +31,10 @@ export class Remains {
   }
 
   /**
-   * Returns a function that removes the empty directories created for a recall that put no copy in place. The function
-   * also removes the partial file if it may exist (`isUnseen`). The function never rejects, and returns false if a
-   * later job must remove the files. For recalls that end together, the function examines each directory only once.
+   * Returns a function that removes the empty directories created for a recall that did not put a copy in place. The
+   * function also removes the partial file if it may exist (`isUnseen`). The function never rejects, and returns false
+   * if a later job must remove the files. For recalls that end together, the function examines each directory only
+   * once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();

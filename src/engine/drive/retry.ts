@@ -60,7 +60,7 @@ export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-/** Returns the class of an error that ended a recall. Restore disk errors are classified by their code. */
+/** Classifies an error that ended a recall. Restore disk errors are classified by their code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };

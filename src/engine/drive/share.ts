@@ -1,8 +1,8 @@
 /**
- * Shares the drives of a library among engine processes (src/planner/drive-shares.ts). A process without a drive
- * requests a drive through the database. A process with more drives than its share releases a drive between two
- * volumes. For a few seconds, only processes that requested a drive may claim the released drive. Afterwards, the
- * process that released the drive may claim it again, so that the drive does not stay unused.
+ * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
+ * drive through the database. A process with more drives than its share releases a drive between two volumes. For a few
+ * seconds, only processes that requested a drive may claim the released drive. Afterwards, the process that released
+ * the drive may claim it again, so that the drive does not stay unused.
  */
 
 import { logFailure } from '../../core/errors.js';

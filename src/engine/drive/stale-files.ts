@@ -25,8 +25,8 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 
 /**
  * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
- * bad recall delays neither the other recalls nor the drive. If a recall cannot be requeued, the doctor reports it, and
- * the engine that claims the drive next tries again.
+ * bad recall does not delay the drive or other recalls. If a recall cannot be requeued, the doctor reports it, and the
+ * engine that claims the drive next tries again.
  * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {

@@ -1,5 +1,5 @@
 /**
- * Starts the recalls of a plan in batches, reads the files, and records the outcomes.
+ * Starts a plan's recalls in batches, reads the files, and records the outcomes.
  *
  * The recalls of the next batch are started while a batch is read, so that the drive does not wait for the database.
  * Outcomes are written to the database in order. After a failed write, no further outcomes are written. The engine that
@@ -31,7 +31,7 @@ import { countEnded } from './recall-counts.js';
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
- * Writes the outcomes of recalls to the database, in order. Methods neither block nor throw; the caller must await
+ * Writes the outcomes of recalls to the database, in order. Methods do not block or throw; the caller must await
  * `written`.
  */
 class OutcomeWriter {
@@ -75,7 +75,7 @@ class OutcomeWriter {
     this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
   }
 
-  /** Queues a write, which runs before any write that is queued later. */
+  /** Queues a write. Writes run in the order in which they are queued. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // `written` rejects with the error
@@ -83,8 +83,7 @@ class OutcomeWriter {
 }
 
 /**
- * Reads the files of a plan in batches. Reads a batch while the copies of the previous batch are still being written
- * and synced.
+ * Reads a plan's files in batches. Reads a batch while the previous batch's copies are still being written and synced.
  */
 export class BatchReader {
   readonly outcomes: OutcomeWriter;
@@ -93,7 +92,7 @@ export class BatchReader {
   private readonly plan: AnyPlan;
   private readonly options: StartOptions;
   private readonly budget = createBudget();
-  /** Settles when the copies of the previous batch are written and synced. Never rejects. */
+  /** Settles when the previous batch's copies are written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
@@ -139,7 +138,7 @@ export class BatchReader {
   }
 
   /**
-   * Reads the files of a batch.
+   * Reads a batch's files.
    * @returns a promise that settles when all files are read. `failure` is the error that made the volume unreadable, if
    *   any. `written` settles when the copies are written and the batch has ended
    */

@@ -26,8 +26,8 @@ const PAGE = 100;
 /**
  * Verifies the unconfirmed tape copies on one volume.
  * @param how.failures counts failed mounts, which do not count as tape copy failures
- * @returns true if the caller may verify another volume next; false if a recall needs the drive, or no tape copy is
- *   unconfirmed
+ * @returns true if the caller may verify another volume next; false if a recall needs the drive, or all tape copies are
+ *   confirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(
@@ -93,7 +93,7 @@ export function describeMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** Logs a failed verification. @returns the error, and the time of the next verification */
+/** Logs a failed verification. @returns the error, and when the tape copy is verified again */
 export function explainFailure(
   ctx: Context,
   copy: Pick<UnconfirmedCopy, 'path' | 'attempts'>,

@@ -19,7 +19,7 @@ import { planVolume } from './read-plan.js';
 import type { Batch } from './recall.js';
 import { BatchReader } from './starts.js';
 
-/** The volume to read, which the database already records as mounted. */
+/** The volume to read. The database already records it as mounted. */
 export interface VolumeWork {
   volume: WaitingVolume;
   options: DriveOptions;

@@ -1,7 +1,7 @@
 /**
  * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
- * do not send the same email. After a crash or a stall, an email may be sent again with the same Message-ID, which lets
- * mail systems detect the duplicate.
+ * do not send the same email. After a crash or a stall, an email may be sent again, with the same Message-ID so that
+ * mail systems can detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -122,7 +122,7 @@ function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): bool
 }
 
 /**
- * Returns whether this process has too many open files. nodemailer keeps the code of a system error in `originalCode`.
+ * Returns whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`.
  */
 function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });

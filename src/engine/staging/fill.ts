@@ -36,8 +36,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * Used fraction of the depth above which no files are requested, so that single files are collected into larger stage
- * requests.
+ * No files are requested while more than this fraction of the depth is used, so that single files are collected into
+ * larger stage requests.
  */
 const FULL_FRACTION = 0.9;
 

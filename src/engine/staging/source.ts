@@ -2,8 +2,8 @@
  * Presents the ready files of a staging library as a mounted volume for drive/recall.ts. An interrupted read is resumed
  * only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes undelivered files from an unreadable library. If a storage element loses one pool, only the files of
- * that pool are undelivered, and files in other pools must not wait.
+ * Distinguishes undelivered files from an unreadable library. If a storage element loses one pool, only that pool's
+ * files are undelivered, and files in other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
