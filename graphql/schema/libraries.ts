@@ -149,7 +149,7 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       description:
         'The number of files whose stage requests were not released. The tape system may still stage them, or keep them on its disk.',
     }),
-    stagedBytes: t.expose('stagedBytes', bigInt('The bytes of these files.')),
+    stagedBytes: t.expose('stagedBytes', bigInt('The total size of these files in bytes.')),
     left: t.expose('left', {
       type: [StagedFileLeftType],
       description: 'The first 1,000 of these files, by stage request and path.',

@@ -72,7 +72,7 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The name of the user.' }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     oldest: t.expose('oldest', time('When the oldest of these files was requested.')),
     priority: t.exposeInt('priority', { description: 'The highest priority of these files.' }),
   }),
@@ -88,7 +88,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       description: 'The cost model of the volume: `lto-8`, `lto-9` or `linear`.',
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     users: t.expose('users', { type: [PlanUserType], description: 'The users who wait for these files.' }),
     drive: t.exposeString(
       'drive',
@@ -122,7 +122,7 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
     }),
     bytesWaiting: t.field({
-      ...bigInt('The bytes of these files.'),
+      ...bigInt('The total size of these files in bytes.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection({
@@ -152,7 +152,7 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
       description: 'The reason, for people, with the note of an operator or the last error.',
     }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     nextTry: t.expose(
       'nextTry',
       timeOrNull('The earliest time of the next attempt. Null if it does not depend on time.'),
@@ -168,7 +168,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       resolve: (waiting) => timeOf(waiting.at),
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     place: t.exposeInt(
       'place',
       nullable('The position of its next volume in the queue, from 1. Null if none is queued.'),
@@ -244,7 +244,7 @@ const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').impleme
   fields: (t) => ({
     library: t.exposeString('library', { description: 'The name of the library.' }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
     note: t.exposeString('note', { description: 'How the amount was computed, for people.' }),
@@ -255,17 +255,17 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
   description: 'An estimate of what a request would require.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files that the catalogue contains.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
     filesUnknown: t.exposeInt('filesUnknown', {
       description: 'The number of paths that the catalogue does not contain.',
     }),
     unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first 20 of these paths.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files that are already on disk.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of these files.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of these files in bytes.')),
     filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
       description: 'The number of these files at their primary place, which is not on a restore disk.',
     }),
-    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('The bytes of these files.')),
+    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('The total size of these files in bytes.')),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
       description: 'The number of files that other requests are already recalling.',
     }),
@@ -273,12 +273,12 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       description:
         'The number of files that other live requests of the quota contain. Each request is charged for them.',
     }),
-    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('The bytes of these files.')),
+    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('The total size of these files in bytes.')),
     filesToRecall: t.exposeInt('filesToRecall', {
       description:
         'The number of files to recall from tape, including those that other requests are already recalling.',
     }),
-    bytesToRecall: t.expose('bytesToRecall', bigInt('The bytes of these files.')),
+    bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of these files in bytes.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
       description: 'The number of files without a known volume. Their recalls would fail.',
     }),

@@ -80,7 +80,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     at: t.expose('at', time('The start of the period.')),
     seconds: t.exposeInt('seconds', { description: 'The length of the period in seconds.' }),
     filesRestored: t.exposeInt('filesRestored', { description: 'The number of files restored to a restore disk.' }),
-    bytesRestored: t.expose('bytesRestored', bigInt('The bytes of these files.')),
+    bytesRestored: t.expose('bytesRestored', bigInt('The total size of these files in bytes.')),
     filesFailed: t.exposeInt('filesFailed', {
       description: 'The number of failed request files. A file counts once for each request that waits for it.',
     }),

@@ -47,7 +47,7 @@ export const VolumeType = builder.prismaNode('Volume', {
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
-      ...bigInt('The bytes of these files. For viewers and operators.'),
+      ...bigInt('The total size of these files in bytes. For viewers and operators.'),
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),

@@ -12,10 +12,10 @@ export const REST_PREFIX = '/tape_control/api/v1';
 /** Description of the rules that all endpoints follow. */
 const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
 
-Every body, including an error, is a JSON array of exactly one object. The object of an error contains its message twice, as \`error\` and \`error_msg\`.
-Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional digits unless they are zero. Integers are exact at any size.
-In request bodies, null or an empty string means a missing field, unless the description says otherwise. Unknown fields are ignored.
-HEAD is answered like GET without a body. A method that a path does not support returns 405 with \`Allow\`.`;
+Every body, including an error, is a JSON array of exactly one object. An error object contains the message twice, as \`error\` and \`error_msg\`.
+Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional digits, omitted if they are zero. Integers are exact at any size.
+In request bodies, null or an empty string is treated as a missing field, unless the description says otherwise. Unknown fields are ignored.
+HEAD returns the response to GET without the body. A method that a path does not support returns 405 with \`Allow\`.`;
 
 /**
  * Creates the handler that answers GET and HEAD requests for the OpenAPI document.

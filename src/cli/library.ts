@@ -113,7 +113,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   );
   if (stagedFiles === 0) return;
   printLine(
-    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may stay staged there: the library could not release them`,
+    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, which could not release them`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],

@@ -14,7 +14,7 @@ export function register(program: Command): void {
   const volume = program.command('volume');
   volume
     .command('set [names...]')
-    .description('Set the medium of volumes, for the cost model of the planner')
+    .description('Set the media type of volumes, from which the planner estimates costs')
     .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
     .option('--all', 'set all volumes')
     .action((names, options) => setMedium(names, options));

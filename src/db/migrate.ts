@@ -89,7 +89,7 @@ async function findPending(client: pg.Client, dir: string): Promise<Migration[]>
   const changed = migrations.find(({ name, checksum }) => (known.get(name) ?? checksum) !== checksum);
   if (changed) {
     throw new Error(
-      `migration ${changed.name} was changed after it was applied: use an empty database, or the version that created this one`,
+      `migration ${changed.name} was changed after it was applied: use an empty database, or the Tapegate version that created this database`,
     );
   }
   return migrations.filter(({ name }) => !known.has(name));

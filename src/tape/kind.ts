@@ -105,7 +105,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
 /** Returns the schema of a one-line string. @param form pattern that the string must match */
-export function text(expected = 'a string of one line', form = /^/) {
+export function text(expected = 'a single-line string', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
   return z.preprocess(

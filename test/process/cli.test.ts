@@ -66,7 +66,7 @@ test('the program prints to both streams, and ends with the exit code of its com
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   expect(await runProgram(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   const env = { TAPEGATE_URL: closedUrl };
-  expect(await runProgram(['ls'], { env })).toEqual(refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`));
+  expect(await runProgram(['ls'], { env })).toEqual(refused(4, `no Tapegate server responds at ${closedUrl} (TAPEGATE_URL)`));
 });
 
 test('the program reads standard input', async () => {
@@ -165,7 +165,7 @@ test.each([
   ['watch', '1'],
 ])('%s without a server ends with 4 and one line', async (...args) => {
   expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
-    refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),
+    refused(4, `no Tapegate server responds at ${closedUrl} (TAPEGATE_URL)`),
   );
 });
 

@@ -46,7 +46,7 @@ test('settings are read as texts or as values of JSON, and all faults are report
   const wrong = { text: 'a\nb', number: 13, flag: 'yes', list: 'a', choice: 'z', other: 1 };
   expect(refusal(() => parseSettings(schema, wrong))).toEqual([
     'text',
-    'text must be a string of one line, not "a\\nb"; number must be a whole number from 0 to 12, not 13; ' +
+    'text must be a single-line string, not "a\\nb"; number must be a whole number from 0 to 12, not 13; ' +
       'flag must be true or false, not "yes"; list must be a list of strings, not "a"; choice must be one of x, y, not "z"; ' +
       'other is not a setting of this library type; its settings are text, number, flag, list, choice',
   ]);

@@ -16,5 +16,5 @@ test.each([
   const message = await runWith({ env, stdin, stdout, stderr }, async () =>
     formatNetworkError(url, Object.assign(new Error(), { code: 'ECONNREFUSED' })),
   );
-  expect(message).toBe(`no Tapegate answers at ${url} ${choice}`);
+  expect(message).toBe(`no Tapegate server responds at ${url} ${choice}`);
 });

@@ -10,7 +10,7 @@ const DURATION = 'must be a duration like P2D or PT36H, not';
 const METADATA = 'must be an object with an object for each site, not';
 
 test.each<[settings: object, setting: string, problem: string]>([
-  [{ url: undefined }, 'url', 'must be given: a string of one line'],
+  [{ url: undefined }, 'url', 'must be given: a single-line string'],
   [
     { url: 'http://door.example.org/' },
     'url',

@@ -63,7 +63,7 @@ export function describeNetworkError(error: unknown): string {
 export function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
-  if (isDown) return `no Tapegate answers at ${url} ${describeChoice()}`;
+  if (isDown) return `no Tapegate server responds at ${url} ${describeChoice()}`;
   return `${url}: ${describeNetworkError(error)}`;
 }
 

@@ -62,7 +62,7 @@ export function createIdentifier(ctx: Context): Identifier {
     }
     if (hasCredentials) throw unauthenticated('the token or password in the Authorization header is not valid');
     throw unauthenticated(
-      'authentication required: send a token in the Authorization header, as Bearer or as the Basic password',
+      'authentication required: send a token in the Authorization header, as a Bearer token or as the Basic password',
     );
   };
   return {

@@ -65,7 +65,7 @@ export function describeEmpty(request: ShownRequest): string {
   const { state, pattern, filesReleased, filesUnknown } = request;
   if (filesReleased > 0) return `The request contains no files: ${count(filesReleased, 'file')} released`;
   if (filesUnknown > 0 && filesUnknown === countExcluded(request)) {
-    return `The request contains no files: the catalogue has no such paths ${describeMatching('')}`;
+    return `The request contains no files: its paths are not in the catalogue ${describeMatching('')}`;
   }
   if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'The request contains no files';
   return `No match: ${describeNoMatch(pattern)}${isOver(state) ? '' : '. Matching files that are added later join the request'}`;
