@@ -1,8 +1,8 @@
 /**
  * Creates directories in the restore area, and removes each directory after the last copy in it has been removed. The
  * database does not contain these directories. Tapegate removes an empty directory if it has the owner, group and mode
- * that Tapegate sets. Only trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed
- * directory again when needed.
+ * that Tapegate sets. Only trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate
+ * recreates a removed directory when needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -32,20 +32,20 @@ import {
 const EARLIER_MODE = 0o755;
 
 /**
- * Maximum number of attempts to create and open a directory. Another engine may remove an empty directory between its
- * creation and its opening.
+ * Maximum number of attempts to create and open a directory. Another engine may remove an empty directory after it is
+ * created and before it is opened.
  */
 const ATTEMPTS = 5;
 
 /**
  * Mode of a new directory until its final mode is set. If an engine is killed before it sets the final mode, this mode
- * identifies the directory, because other programs do not use it.
+ * identifies the directory, because other programs do not use this mode.
  */
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens the directory of a copy. Creates the directory if it is missing. Never creates the mount point, because nothing
- * may be written to an unmounted disk.
+ * Opens a copy's directory. Creates it if it is missing. Never creates the mount point, because nothing may be written
+ * to an unmounted disk.
  * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
  * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
  *   removed repeatedly
@@ -74,9 +74,8 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories. If an engine was killed before it set group and mode of a directory, sets them. Any
- * other existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now permits
- * less.
+ * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. Any other
+ * existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now permits less.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if a directory is a link or another file; an error with code ENOENT if a parent was just
  *   removed
@@ -97,7 +96,7 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
   }
 }
 
-/** Sets group and mode of an existing directory if Tapegate created the directory. */
+/** Sets an existing directory's group and mode if Tapegate created it. */
 async function restrictDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   try {
@@ -109,7 +108,7 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Sets group and mode of a directory. If the group cannot be set, the directory's actual group gets only the rights of
+ * Sets a directory's group and mode. If the group cannot be set, the directory's actual group gets only the rights of
  * other users.
  */
 async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): Promise<void> {
@@ -117,7 +116,9 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the modes that `finishDirectory` may set: the wanted mode, and the mode for a group that cannot be set. */
+/**
+ * Returns the modes that `finishDirectory` may set: the wanted mode, and the mode to use if the group cannot be set.
+ */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -150,10 +151,10 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
 }
 
 /**
- * Removes the directories of a copy, innermost first, while they are empty and have the owner, group and mode that
- * Tapegate sets.
- * @throws AbsentError if the disk is unavailable; other errors of the disk. The caller must retry, because no other job
- *   finds empty directories
+ * Removes a copy's directories, innermost first, while they are empty and have the owner, group and mode that Tapegate
+ * sets.
+ * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no other job finds
+ *   empty directories
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -214,12 +215,12 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why the contents of a copy's directory are not durable; undefined if the contents are durable. */
+/** Returns why the contents of a copy's directory are not durable; undefined if they are durable. */
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
 /**
- * The open directories of a batch of recalls. The caller must wait until a call has ended before it makes another call.
- * The methods throw a DiskError if the disk may be at fault.
+ * The open directories of a batch of recalls. The caller must wait for each call to end before it makes the next. The
+ * methods throw a DiskError if the disk may be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;
@@ -240,7 +241,7 @@ export class OpenDirectories {
   }
 
   /**
-   * Returns the directory of a copy. Creates the directory if it is missing. The directory stays open until `close`.
+   * Returns a copy's directory, which stays open until `close`. Creates it if it is missing.
    * @param confirm awaited before a directory is created; throws to prevent the creation
    * @throws the errors of `openCopyDirectory`; the error of an earlier sync of the directory or a parent
    */
@@ -287,7 +288,7 @@ export class OpenDirectories {
     return this.tried.has(path.join(location.mountpoint, path.dirname(location.path)));
   }
 
-  /** Removes the empty directories of a failed copy. Never rejects. @returns false if the removal must be retried */
+  /** Removes a failed copy's empty directories. Never rejects. @returns false if the removal must be retried */
   async removeEmpty(location: CopyLocation, calls: CallWatch): Promise<boolean> {
     return await callDisk(calls, location, () => removeEmptyDirectories(this.ctx, location)).then(
       () => true,

@@ -18,8 +18,7 @@ export interface MarkedDisk {
 }
 
 /**
- * Returns the contents of a marker. The mount point is part of the marker so that Tapegate detects when two disks were
- * swapped.
+ * Returns the contents of a marker. The marker contains the mount point, so that Tapegate detects swapped disks.
  */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
@@ -77,7 +76,7 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
   await unlink(path.join(root, markerName));
 }
 
-/** Writes the marker of a disk to the mounted file system, atomically. A second call for the same disk is harmless. */
+/** Writes a disk's marker to the mounted file system, atomically. A second call for the same disk is harmless. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {

@@ -1,6 +1,6 @@
 /**
- * The owner record of a restore disk or library. The record contains the identity of the database that may change the
- * disk or library, and a stamp. An engine of this database replaces the stamp every few seconds.
+ * The owner record of a restore disk or library. The record contains a stamp, and the identity of the database that may
+ * change the disk or library. The database's engines replace the stamp every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
@@ -20,7 +20,7 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** Codes of errors that mean that an owner record is unreadable or is not a regular file. */
+/** Error codes that mean that an owner record is unreadable or not a regular file. */
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
 /** Thrown if an owner record is damaged or unreadable, although its directory is readable. */
@@ -50,8 +50,8 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 /**
  * Writes the owner record atomically. Writes nothing if another Tapegate has taken the directory since the caller read
  * the record.
- * @param how.isFirst whether to write the record only if the directory has no record
- * @param how.takes whether to replace the record of another owner too
+ * @param how.isFirst whether to write the record only if the directory has none
+ * @param how.takes whether to replace another owner's record too
  * @returns whether the record was written
  */
 export async function writeOwner(
@@ -73,7 +73,7 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // the file may not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replacing is safe, because two Tapegates do not mark a disk at the same time
+    // without hard links, replacing the record is safe, because two Tapegates do not mark a disk at the same time
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

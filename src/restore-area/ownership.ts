@@ -8,12 +8,11 @@
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
  * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
  * the stamp, is a copy.
- * - The database is in another cluster or directory than before: it is a copy, or it was moved. An operator must
- * decide.
- * - The database server has another start time than before: the server was restarted, promoted or cloned. Unless its
- * engines stopped cleanly, a new process first watches the stamps for a while, because engines of a running original
- * would replace the stamps. A process that can read no stamp stays fenced, because it may run on a host without the
- * disks.
+ * - The database's cluster or directory has changed: it is a copy, or it was moved. An operator must decide.
+ * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
+ * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original still runs,
+ * its engines replace the stamps. A process that cannot read any stamp stays fenced, because it may run on a host
+ * without the disks.
  * - An embedded database is in the same directory as before, and its host has not restarted: the database is not a
  * copy.
  */
@@ -44,14 +43,14 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Maximum age of a check. Before a change, `confirm` repeats an older check. */
+/** Maximum age of an ownership check. `confirm` repeats an older check. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times. Tests shorten them. */
 export const watching = {
-  /** Time for which a process watches stamps. A running owner replaces its stamps several times in this time. */
+  /** Time for which a process watches stamps. A running owner replaces its stamps several times in that time. */
   ms: 4 * STAMP_MS,
-  /** Time after which a Tapegate that has lost a directory no longer uses the directory. */
+  /** Time after which a Tapegate that has lost a directory no longer uses it. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
@@ -99,13 +98,13 @@ export class Ownership {
   private readonly writing = new Set<Promise<unknown>>();
   /**
    * Reasons why owner records could not be written, by directory. The texts omit the random names of temporary files,
-   * so that equal reasons are equal texts.
+   * so that the same reason always has the same text.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. The process recognises its own stamps even if a promoted standby does
-   * not contain the records of the stamps.
+   * Epoch in the stamps that this process writes. The process recognises its own stamps even if a promoted standby has
+   * no record of them.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -162,13 +161,13 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether this Tapegate is fenced only for a waiting time, and needs no operator. */
+  /** Whether this Tapegate is fenced only until a waiting time ends, and does not need an operator. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. The process then writes stamps itself, so
+   * Whether the time for which this process watches stamps is about to end. If so, the process writes stamps itself, so
    * that one of two copies that watch at the same time stops the other.
    */
   private get isClaiming(): boolean {
@@ -189,7 +188,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host recorded the problem
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine on another host recorded the problem
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
     const returned = this.awaitFormerOwner(site, seen);
@@ -212,7 +211,8 @@ export class Ownership {
 
   /**
    * Starts a waiting time when a directory no longer belongs to another Tapegate, because that Tapegate may use the
-   * directory until its next check. Such a directory contains a stamp of this database, or no owner record.
+   * directory until its next check. A directory that the other Tapegate has lost contains this database's stamp, or no
+   * owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -229,7 +229,7 @@ export class Ownership {
     return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for that one to stop`;
   }
 
-  /** Watches the stamps after a restart of the database server. @returns the reason why no engine may work yet */
+  /** Watches the stamps after the database server restarts. @returns the reason why no engine may work yet */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
@@ -320,7 +320,7 @@ export class Ownership {
 
   /**
    * Takes directories without an owner, and replaces the stamps in directories of this Tapegate. Does not wait until
-   * the records are written, because a busy disk may take long.
+   * the records are written, because a busy disk may be slow.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
@@ -349,7 +349,7 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a new stamp in the database and returns the stamp, which the caller may then write to directories. */
+  /** Records a new stamp in the database, and returns it for the caller to write to directories. */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -408,7 +408,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   return undefined;
 }
 
-/** @returns the reason why a restore disk cannot be used, if another Tapegate owns the disk */
+/** @returns the reason why a restore disk cannot be used, if another Tapegate owns it */
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));

@@ -16,14 +16,13 @@ import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
 /**
- * Returns whether an entry with the name of a partial file is a regular file. Tapegate creates only regular files with
- * such a name.
+ * Returns whether an entry with a partial file's name is a regular file. Tapegate gives these names only to regular
+ * files.
  */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
- * Removes the partial file of a copy, if the file exists. Does nothing if a link or file is at the path of the copy's
- * directory.
+ * Removes a copy's partial file, if it exists. Does nothing if a link or file has replaced the copy's directory.
  * @throws TapeError TRANSIENT if the disk is unavailable; other errors of the removal
  */
 export async function removePartial(location: CopyLocation, name: string): Promise<void> {
@@ -31,7 +30,8 @@ export async function removePartial(location: CopyLocation, name: string): Promi
 }
 
 /**
- * Returns the stats of a copy's partial file; undefined if there is no such file. @throws the errors of `removePartial`
+ * Returns the stats of a copy's partial file; undefined if the file does not exist. @throws the errors of
+ * `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, directory) =>
@@ -60,8 +60,8 @@ export type Budget = Limiter;
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
 /**
- * Number of bytes after which a sync starts while the file is still being written. Such syncs keep the final sync
- * short.
+ * Number of bytes after which a sync starts while the file is still being written. These early syncs keep the final
+ * sync short.
  */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
@@ -81,7 +81,7 @@ export class PartialFile {
    * once.
    */
   private syncing: Promise<unknown> = Promise.resolve();
-  /** Resolves when all writes so far have ended. Rejects with the first error of a write. */
+  /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
   private failure: unknown;
 
@@ -121,7 +121,7 @@ export class PartialFile {
   }
 
   /**
-   * Waits for all writes, sets the attributes of the partial file, and syncs and closes the file.
+   * Waits for all writes, sets the partial file's attributes, then syncs and closes it.
    * @returns the inode and mtime to record
    */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
@@ -137,7 +137,7 @@ export class PartialFile {
   }
 
   /**
-   * Removes the partial file, but no other file with the same name. @returns false if the removal is not possible now
+   * Removes the partial file, but no other file with the same name. @returns false if it cannot be removed now
    */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // `write` or `finish` throws the error
@@ -154,7 +154,7 @@ export class PartialFile {
   }
 
   /**
-   * Starts a sync after every `syncBytes` bytes, when the previous sync has ended.
+   * Starts a sync after every `syncBytes` bytes, after the previous sync has ended.
    * @throws the error of the previous sync
    */
   private async syncAhead(bytes: number): Promise<void> {
@@ -166,7 +166,7 @@ export class PartialFile {
     this.syncing.catch(() => {}); // the next sync, or `finish`, throws the error
   }
 
-  /** Closes the descriptor only once, because the number of a closed descriptor may soon be reused. */
+  /** Closes the descriptor only once, because a closed descriptor's number may soon be reused. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
@@ -210,13 +210,13 @@ async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
 interface PartialOwner {
   fileId: bigint;
   driveId: number;
-  /** Epoch of the drive when the recall began. */
+  /** The drive's epoch when the recall began. */
   epoch: bigint;
 }
 
 /**
- * Returns the name of a recall's partial file. The name is short enough for any file system, whatever the length of the
- * file's own name.
+ * Returns the name of a recall's partial file. The name is short enough for any file system, however long the file's
+ * own name is.
  */
 export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;

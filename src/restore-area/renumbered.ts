@@ -1,8 +1,8 @@
 /**
- * Recognises the copies of a disk after all inodes have changed. Inodes change if a disk is copied to another file
+ * Recognises the copies on a disk after all inodes have changed. Inodes change if a disk is copied to another file
  * system, or if its file system renumbers inodes at each mount. A copy with the recorded size and times is recognised
  * without reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new
- * inode is recorded. One engine at a time compares the copies of a disk. If a run is killed, the next run continues
+ * inode is recorded. Only one engine compares a disk's copies at any time. If a run is killed, the next run continues
  * after the last recorded page.
  */
 import { randomUUID } from 'node:crypto';
@@ -27,7 +27,7 @@ import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
-/** Approximate number of bytes that a run compares. With a run per minute, an engine reads at most 100 MB/s. */
+/** Approximate number of bytes that a run compares. With one run per minute, an engine reads at most 100 MB/s. */
 const RUN_BYTES = 6n * 10n ** 9n;
 
 interface Run {
@@ -40,8 +40,8 @@ interface Run {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Identities of the markers of disks whose copies have all been recognised, by disk id. An identity is valid only on
-   * this host, because another host may see other inodes.
+   * Marker identities of disks whose copies have all been recognised, by disk id. An identity is valid only on this
+   * host, because another host may see other inodes.
    */
   private readonly known = new Map<number, string>();
 
@@ -60,7 +60,7 @@ export class Renumbering {
     }
   }
 
-  /** Compares the copies of a disk with their records. @returns whether all copies were examined */
+  /** Compares the copies on a disk with their records. @returns whether all copies were examined */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
@@ -103,7 +103,7 @@ async function runOnDisk<T>(
 }
 
 /**
- * Returns the first copies of a page, with up to `RUN_BYTES` bytes together. Progress is recorded only after all
+ * Returns the first copies of a page, with up to `RUN_BYTES` bytes in total. Progress is recorded only after all
  * returned copies have been compared.
  */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
@@ -117,7 +117,7 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 
 /**
  * Returns the new inode and ctime to record for a compared copy, and counts the copy's bytes. A copy with the recorded
- * times was not compared, and needs no new record.
+ * times was not compared, and does not need a new record.
  */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];

@@ -2,8 +2,9 @@
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
  * A copy is written under a temporary name in its final directory, synced and renamed, so that a file with its final
- * name is complete. No path leads outside the mount point: a directory is used through an open handle whose path the
- * kernel has confirmed. A process killed at any point leaves at most a partial file, whose name identifies the recall.
+ * name is complete. No path leads outside the mount point: each directory is used through an open handle, and the
+ * kernel has confirmed its path. A process killed at any point leaves at most a partial file, whose name identifies the
+ * recall.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -11,7 +12,7 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Location of a copy, which may exist or not. */
+/** Location of a copy that may or may not exist. */
 export interface CopyLocation extends MarkedDisk {
   /** Logical path. */
   path: string;
@@ -22,8 +23,7 @@ export interface Directory {
   fdPath: string;
   handle: FileHandle;
   /**
-   * Path of the directory when it was opened, without links. `root` is the path of the mount point of its disk, without
-   * links.
+   * Path of the directory when it was opened, without links. `root` is its disk's mount point, without links.
    */
   path: string;
   root: string;
@@ -53,7 +53,7 @@ export function movedAway({ path }: Directory): Error {
   return new Error(`the directory ${path} was moved while files were being restored into it`);
 }
 
-/** Returns the current path of an open directory. Makes no call to the disk. */
+/** Returns the current path of an open directory. Does not access the disk. */
 function readPath({ fdPath, path }: Directory): string {
   return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
@@ -61,7 +61,7 @@ function readPath({ fdPath, path }: Directory): string {
 /** Returns the path that the kernel reports for a removed directory. */
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** Replaces the path through the descriptor in an error message by the path of the directory. @returns the error */
+/** In an error message, replaces the path through the descriptor with the directory's path. @returns the error */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
@@ -76,7 +76,7 @@ function justRemoved(path: string): Error {
 }
 
 /**
- * Opens the directory of a copy and calls `use` with the path of the copy.
+ * Opens a copy's directory and calls `use` with the copy's path.
  * @param use receives a path that no later rename or link can redirect. The copy itself may be missing
  * @throws an error with code ENOENT if the directory is missing; other errors of `openExisting`
  */
@@ -106,8 +106,8 @@ export async function withDirectory<T>(
 }
 
 /**
- * Opens the directory of a copy and calls `use` with the path of the copy. Returns undefined if the directory or the
- * file is missing, or if a link or file has replaced the directory.
+ * Opens a copy's directory and calls `use` with the copy's path. Returns undefined if the directory or the file is
+ * missing, or if a link or file has replaced the directory.
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
@@ -116,7 +116,7 @@ export async function withCopyIfPresent<T>(
   return await withCopy(location, use).catch(ignoreReplaced);
 }
 
-/** Ignores an error that means that a directory is missing, or was replaced by a link or file. */
+/** Ignores errors that mean that a directory is missing, or was replaced by a link or file. */
 export function ignoreReplaced(error: unknown): undefined {
   const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
@@ -158,9 +158,9 @@ export async function openExisting(root: string, dir: string): Promise<Directory
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. An NFS client caches that a name is missing, even if another host has created an entry with this
- * name since. The client asks the server again after the parent directory was opened. Therefore this function opens all
- * parents, from the mount point down, before it reports the directory as missing.
+ * Opens a directory. An NFS client caches that a name is missing, even if another host has since created an entry with
+ * that name. Opening the parent directory makes the client ask the server again whether the name exists. Therefore this
+ * function opens all parents, from the mount point down, before it reports a directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {
@@ -181,7 +181,7 @@ function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Describes the entry at a directory's path, if the entry is the reason why the directory could not be opened. */
+/** Describes the entry at a directory's path, if the entry is why the directory could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of links';

@@ -1,5 +1,5 @@
 /**
- * Registers and marks restore disks. Tapegate marks a new disk if the disk is certainly mounted. After this, only the
+ * Registers and marks restore disks. Tapegate marks a new disk if the disk is certainly mounted. From then on, only the
  * marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
@@ -66,8 +66,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks the disk. A registered disk may be changed while it is
- * not mounted.
+ * Registers a restore disk, or changes its allocation, and marks it. A registered disk may be changed while it is not
+ * mounted.
  * @param input.create whether to create a missing mount point, as a directory of the parent file system
  * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
  *   its copies
@@ -107,8 +107,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk and `doctor`
- * reports the disk.
+ * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk, and `doctor`
+ * reports it.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -167,7 +167,7 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Free bytes of the file system. If null, `problem` contains the reason why the number is unknown. */
+  /** Free bytes of the file system. If null, `problem` says why the number is unknown. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
@@ -202,8 +202,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 const MAX_PROOFS = 100;
 
 /**
- * Marks a new disk, unless the disk was in use and all its copies are missing. A second call for the same disk is
- * harmless.
+ * Marks a new disk, unless it was in use and all its copies are missing. A second call for the same disk is harmless.
  * @returns the reason if the disk has no marker
  */
 export async function ensureMarked(
@@ -243,8 +242,8 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
 }
 
 /**
- * Records again whether the file system ignores differences of case or Unicode normalisation, because the disk may have
- * another file system than before.
+ * Records again whether the file system ignores differences of case or Unicode normalisation, because the disk's file
+ * system may have been replaced.
  */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   const folds = await foldsNames(root).catch(() => undefined); // a later call probes a disk that is not writable now
@@ -253,7 +252,7 @@ async function probeAgain(ctx: Context, diskId: number, root: string): Promise<v
 
 const PROBE_NAME = 'Caf\u00e9';
 
-/** Returns whether a file is found under a name with another case or another Unicode normalisation. */
+/** Returns whether a file is also found under its name in another case or Unicode normalisation. */
 export async function foldsNames(root: string): Promise<boolean> {
   const dir = await mkdtemp(path.join(root, `${markerName}-`));
   try {
@@ -270,8 +269,8 @@ export async function foldsNames(root: string): Promise<boolean> {
 }
 
 /**
- * Marks a disk for the first time. If another host has already marked the disk, does not mark the disk, because this
- * host may see only the directory under the mount point.
+ * Marks a disk for the first time. Does not mark a disk that another host has already marked, because this host may see
+ * only the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);

@@ -1,5 +1,5 @@
 /**
- * Measures the actual free space of restore disks, because other programs may fill the disks.
+ * Measures the actual free space on restore disks, because other programs may fill them.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
  * most a second while the rows of the disks in the database are unchanged. A disk that does not respond in time is
@@ -66,7 +66,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 
 type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
-/** A problem of a disk, as text for users. `isAbsent` means that the disk is not on this host. */
+/** A disk's problem, as text for users. `isAbsent` means that the disk is not on this host. */
 export interface DiskProblem {
   text: string;
   isAbsent: boolean;
@@ -76,7 +76,7 @@ const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
 /**
- * Measures the free space of disks. All drives of an engine share one instance, because all drives use the same disks.
+ * Measures the free space on disks. All drives of an engine share one instance, because they all use the same disks.
  */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
@@ -85,8 +85,7 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement, for which the next measurement waits. The wait for an earlier measurement does not count
-   * against a disk's time limit.
+   * The last measurement. The next measurement waits for it, and this wait does not count against a disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured. Must not block. */
@@ -160,9 +159,9 @@ export class DiskGauge {
 }
 
 /**
- * Measures the free space of a disk.
+ * Measures the free space on a disk.
  * @param group TAPEGATE_RESTORE_GROUP
- * @returns the free space, or a problem such as a disk that does not respond
+ * @returns the free space, or a problem such as an unresponsive disk
  */
 export async function measureDisk(
   bounded: BoundedCalls,
@@ -185,8 +184,8 @@ export async function measureDisk(
 
 /**
  * Returns an engine's periodic job, which measures all disks and records the results for processes without access to
- * the disks. Skips a disk that is suspended as failing, because `FailingDisks.retry` probes such disks. Suspends a disk
- * that hangs.
+ * the disks. Skips disks that are suspended as failing, because `FailingDisks.retry` probes them. Suspends a disk that
+ * hangs.
  */
 export function createMeasurement(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
  * Creates the directories that contain links. Each directory gets the mode and group of the original directory,
- * regardless of the umask. Therefore the names of files in a private directory stay private.
+ * regardless of the umask. Therefore file names in a private directory stay private.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -36,8 +36,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If an engine was killed between these steps, sets group and mode of
- * the existing directory. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. If an engine was killed between these steps, sets the existing
+ * directory's group and mode. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  *   just removed
@@ -50,8 +50,8 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
 }
 
 /**
- * Sets group and mode of a new directory through its descriptor, because users who may write in the parent directory
- * may have replaced it.
+ * Sets a new directory's group and mode through its descriptor, because users who may write in the parent may have
+ * replaced the directory.
  */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();

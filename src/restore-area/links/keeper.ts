@@ -134,8 +134,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. Never rejects, because the copy may be removed even if directories
-   * of its link remain.
+   * Removes empty directories above a removed link. Never rejects, because the copy may be removed even if its link's
+   * directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
@@ -162,7 +162,7 @@ export class LinkKeeper {
   }
 
   /**
-   * Called for links that other engines recorded while this process was stalled. Removes links of this process that
+   * Called for links that other engines recorded while this process was stalled. Removes this process's links that
    * differ from the records.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {

@@ -1,5 +1,5 @@
 /**
- * Creates and removes symbolic links at archive paths, and the directories that contain these links.
+ * Creates and removes symbolic links at archive paths, and the directories that contain them.
  *
  * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
  * of a new link's directory, because archives contain such links. Users may write in directories of the archive, and
@@ -97,7 +97,7 @@ async function placeLink(
 }
 
 /**
- * Removes the link at `at` if its target is `target`. Removes no other file, and does not follow an untrusted link.
+ * Removes the link at `at` if its target is `target`. Does not remove other files, and does not follow untrusted links.
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
@@ -220,7 +220,7 @@ async function replaceLink(
 }
 
 /**
- * Returns the error for a file that Tapegate does not replace by a link. The message does not show the target of
+ * Returns the error for a file that Tapegate does not replace with a link. The message does not show the target of
  * another user's link.
  */
 function describeObstacle(at: string, target: string | null): InTheWayError {
@@ -310,12 +310,12 @@ async function readLinkEntry(entry: string): Promise<Standing | undefined> {
   }
 }
 
-/** Syncs the directory of a link. Does nothing if the directory no longer exists, or was replaced by a link or file. */
+/** Syncs a link's directory. Does nothing if the directory no longer exists, or was replaced by a link or file. */
 export async function syncLinkDirectory(directory: string): Promise<void> {
   await inLinkDirectory(directory, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
-/** Ignores an error that means that a file is missing. ELOOP means that the path contains a loop of links. */
+/** Ignores errors that mean that a file is missing. ELOOP means that the path contains a loop of links. */
 function ignoreNothing(error: unknown): undefined {
   if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }
