@@ -1,4 +1,4 @@
-/** Listens for connections, handles the requests of each connection in order, and rejects malformed requests. */
+/** Listens for connections, handles each connection's requests in order, and rejects malformed requests. */
 import { once } from 'node:events';
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
@@ -80,7 +80,7 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // set no maximum number, because Node.js would silently drop all further headers; `maxHeaderSize` limits the size
+  // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits the size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // a server may ignore an `Expect` header other than 100-continue (RFC 9110, 10.1.1)

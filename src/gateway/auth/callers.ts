@@ -49,7 +49,7 @@ const NONE: Quotas = new Set<string>();
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
-  // drop groups that the database cannot store, because no quota, rule or role can name such a group
+  // drop groups that the database cannot store, because no quota, rule or role can name them
   const groups = (identity.groups ?? []).filter(isStorable);
   const rights = await readRights(ctx, name, groups);
   const own = roles.has('user') ? rights : { uses: [], manages: [] };
@@ -103,7 +103,7 @@ export function openCaller(address: string | undefined): Caller {
 const MAX_NAME = 255;
 
 /**
- * Returns a user name unchanged if the name is valid.
+ * Returns a user name unchanged if it is valid.
  * @throws HttpError 401
  */
 export function checkName(name: string, source: string): string {
@@ -154,7 +154,7 @@ export class Recent<Value> {
 
   /**
    * Returns the cached value for a key, or loads the value. After a failed load, the next call loads the value again.
-   * If `clear` is called while a value is being loaded, the value is loaded again at once.
+   * If `clear` is called while a value is being loaded, the value is loaded again immediately.
    */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {

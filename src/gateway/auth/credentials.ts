@@ -31,8 +31,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes Basic authentication from the challenge of a 401 error if a script of a web page sent the request. For a
- * Basic challenge, the browser would show its own login dialog. Scripts send the header `X-Requested-With` to avoid the
+ * Removes Basic authentication from the challenge of a 401 error if a web page's script sent the request. For a Basic
+ * challenge, the browser would show its own login dialog. Scripts send the header `X-Requested-With` to avoid the
  * dialog.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
@@ -42,7 +42,7 @@ export function spareDialog(error: unknown, { headers }: IncomingMessage): unkno
 }
 
 /**
- * Returns the error for an invalid token, with the challenge of RFC 6750.
+ * Returns the error for an invalid token, with the challenge from RFC 6750.
  * @param problem an error message for the user, which must not contain the credentials
  */
 export function invalidToken(problem: string): HttpError {
@@ -58,7 +58,7 @@ interface DiscoveryConfig {
 
 /**
  * Creates the handler that serves the gateway's OAuth metadata (RFC 9728). The metadata exists only if the gateway
- * accepts tokens of identity providers.
+ * accepts tokens from identity providers.
  */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {

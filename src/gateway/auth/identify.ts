@@ -15,7 +15,7 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Returns the caller of a request that the handler of `createIdentifier` has authenticated. */
+/** Returns the caller of a request that the handler from `createIdentifier` has authenticated. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('the request has not passed the identifier');
@@ -28,7 +28,7 @@ export interface Identifier {
    * @throws HttpError 401
    */
   handler: RequestHandler;
-  /** Stops checking whether the callers of open responses are still valid. */
+  /** Stops checking whether the callers of open responses still have their rights. */
   close(): void;
   /** Writes pending counts of anonymous requests to the database; must be called after the last response. */
   finish(): Promise<void>;
@@ -90,7 +90,10 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** Rejects unauthenticated requests through a proxy, because every client of a proxy on this host seems to be local. */
+/**
+ * Rejects unauthenticated requests that come through a proxy, because a proxy on this host makes all its clients seem
+ * local.
+ */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

@@ -13,8 +13,8 @@ import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Delay between the use of an endpoint and the write of its count to the database. A killed process loses the counts of
- * its last seconds.
+ * Delay before the use of an endpoint is counted in the database. A killed process loses the counts from its last
+ * seconds.
  */
 const WRITE_MS = 5000;
 
@@ -54,7 +54,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // count at the end of the response, because only then the user that the body names is known
+    // count when the response ends, because only then is the user that the body names known
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
@@ -128,7 +128,7 @@ export class LegacyCallers {
   }
 }
 
-/** Path prefix of the endpoints of the REST contract. */
+/** Path prefix of the REST contract's endpoints. */
 const CONTRACT = '/tape_control/api/v1';
 
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {

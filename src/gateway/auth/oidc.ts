@@ -1,6 +1,6 @@
 /**
- * Identifies callers by a bearer token of an identity provider. The token is a signed JWT of OpenID Connect or OAuth 2
- * (RFC 9068), and may contain the claims of the WLCG token profile.
+ * Identifies callers by a bearer token from an identity provider. The token is a signed JWT of OpenID Connect or OAuth
+ * 2 (RFC 9068), and may contain the claims of the WLCG token profile.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -44,7 +44,7 @@ const ALGORITHMS = [
 
 /**
  * Matches the header field `typ` of accepted tokens: an access token or an untyped JWT. Tokens that the issuer signs
- * for other purposes have other values of `typ`.
+ * for other purposes have other `typ` values.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
@@ -125,7 +125,7 @@ export class OidcCallers {
   }
 }
 
-/** Reads a claim of a token by its name, which may contain dots, or by a path of names that are separated by dots. */
+/** Reads a token's claim by its name, which may contain dots, or by a dot-separated path of names. */
 function readClaim(payload: JWTPayload, claim: string): unknown {
   if (Object.hasOwn(payload, claim)) return payload[claim];
   let value: unknown = payload;
@@ -149,9 +149,9 @@ function readWords(value: unknown): string[] {
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * Limits the roles of a token with scopes of the WLCG profile. The scope `storage.stage` permits requests, and the
- * scope `storage.read` permits reading. A token with WLCG scopes gives no operator rights, and no rights in other
- * users' quotas. Rejects a token whose scopes are limited to a path.
+ * Limits the roles of a token with WLCG scopes. The scope `storage.stage` permits requests, and the scope
+ * `storage.read` permits reading. A token with WLCG scopes does not give operator rights, or rights in other users'
+ * quotas. Rejects a token whose scopes are limited to a path.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -205,7 +205,7 @@ const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Codes of errors that mean an invalid token. Errors with other codes mean a failure of the issuer. */
+/** Codes of errors that mean that the token is invalid. Errors with other codes mean that the issuer has failed. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
@@ -260,10 +260,7 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /**
-   * Sends a request to the issuer. During the pause after a failed request, throws the error of the failed request
-   * instead.
-   */
+  /** Sends a request to the issuer. During the pause after a failed request, throws that request's error instead. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
@@ -307,7 +304,7 @@ class Issuer {
     );
   }
 
-  /** Logs a failure of the issuer, but only once until the issuer answers again. */
+  /** Logs that the issuer has failed. Does not log further failures until the issuer answers again. */
   private logUnavailable(error: unknown): void {
     if (!this.isUnavailable) this.log.warn(`the issuer ${this.url} is unavailable: ${messageOf(error)}`);
     this.isUnavailable = true;

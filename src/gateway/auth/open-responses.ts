@@ -11,8 +11,8 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval at which the callers of open responses are checked. The interval is half of the documented delay, so that
- * one failed check does not exceed the delay.
+ * Interval at which the callers of open responses are checked. The interval is half the documented delay, so that one
+ * failed check does not cause a longer delay.
  */
 const CHECK_MS = 2000;
 
@@ -114,7 +114,7 @@ export class OpenResponses {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // the client sees an incomplete response, and gets the reason when it reconnects
+      // the client sees an incomplete response, and learns the reason when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

@@ -1,6 +1,6 @@
 /**
  * Creates Unix sockets on which a gateway listens for its proxies. The permissions of a socket decide which processes
- * may send requests in the name of users.
+ * may send requests on behalf of users.
  */
 import { once } from 'node:events';
 import { statSync, unlinkSync } from 'node:fs';
@@ -12,9 +12,9 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a Unix socket that only the owner and the group of the socket can open. Removes the socket when the server
- * closes, and replaces the socket of a killed process.
- * @throws Error that names the path of the socket
+ * Listens on a Unix socket that only its owner and group can open. Removes the socket when the server closes, and
+ * replaces a socket that a killed process left.
+ * @throws Error that names the socket's path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
   try {

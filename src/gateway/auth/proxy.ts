@@ -73,7 +73,7 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 /**
  * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
  * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client may have
- * sent one
+ * sent one of the two
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -91,11 +91,11 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Splits the subject of a certificate into escapes, special characters and text. The match takes linear time. */
+/** Splits a certificate's subject into escapes, special characters and text. The match takes linear time. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns the common name of a subject; undefined unless the subject has exactly one. Also undefined for the notation
+ * @returns a subject's common name; undefined unless the subject has exactly one. Also undefined for the notation
  * `/O=Example/CN=Ada`, which has no escapes and therefore is ambiguous.
  */
 function readCommonName(subject: string): string | undefined {
@@ -124,7 +124,7 @@ function trimValue(value: string): string {
 }
 
 /**
- * Decodes the escapes in a value of a subject. `\2C` stands for a byte of UTF-8; any other backslash escapes the next
+ * Decodes the escapes in a value from a subject. `\2C` stands for a byte of UTF-8; any other backslash escapes the next
  * character.
  */
 function unescapeValue(text: string): string {

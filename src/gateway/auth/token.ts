@@ -15,12 +15,12 @@ const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERAT
 
 const UNKNOWN = 'the token is unknown, has expired or was revoked';
 
-/** Time for which a valid token is cached. Revoking a token clears the cache at once. */
+/** Time for which a valid token is cached. Revoking a token clears the cache immediately. */
 const KNOWN_MS = 2000;
 
 /**
- * Maximum number of concurrent lookups of tokens, so that authenticated callers always find database connections. An
- * address that sends many false tokens delays only its own lookups.
+ * Maximum number of concurrent token lookups, so that authenticated callers always find database connections. An
+ * address that sends many invalid tokens delays only its own lookups.
  */
 const LOOKUPS = 8;
 

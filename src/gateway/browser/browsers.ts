@@ -1,6 +1,5 @@
 /**
- * Decides by host and origin which requests of browsers the gateway accepts, and sets the response headers for
- * browsers.
+ * Decides by host and origin which browser requests the gateway accepts, and sets the response headers for browsers.
  */
 
 import cors from 'cors';
@@ -36,8 +35,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials need not
- * check the host, because a page that uses DNS rebinding has no credentials.
+ * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials does not
+ * need to check the host, because a page that uses DNS rebinding has no credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -69,19 +68,16 @@ function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/**
- * Returns the local address of the connection, in the form of a host name. DNS rebinding cannot forge the local
- * address.
- */
+/** Returns the connection's local address, in the form of a host name. DNS rebinding cannot forge the local address. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
 }
 
 /**
- * Rejects requests that pages of other origins send. Pages of other origins cannot read responses, but could keep the
- * gateway busy with requests for long lists. A user may still follow a link from a page of another origin. Requests of
- * curl and other programs are not affected.
+ * Rejects requests from pages of other origins. Pages of other origins cannot read responses, but could keep the
+ * gateway busy with requests for long lists. A user may still follow a link from a page of another origin. Requests
+ * from curl and other programs are not affected.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
@@ -96,13 +92,13 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 
 /**
  * Returns the request header that shows that a page of another origin sent the request. Returns undefined for
- * Tapegate's own pages, for listed pages, and for clients other than browsers.
+ * Tapegate's own pages, for pages of listed origins, and for clients other than browsers.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // Sec-Fetch-Site is `none` if the user entered the URL. Browsers send no Sec-Fetch-Site over plain HTTP, but send
-  // Origin with each request that changes data.
+  // Sec-Fetch-Site is `none` if the user entered the URL. Over plain HTTP, browsers do not send Sec-Fetch-Site, but
+  // send Origin with each request that changes data.
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -155,7 +151,7 @@ const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
  * Sets the security headers. Most responses are not pages, so browsers must not load, run, frame or sniff responses.
- * GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect by TLS.
+ * GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -165,7 +161,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // with no-referrer, browsers would send Origin: null for Tapegate's own forms
+    // with no-referrer, browsers would send Origin: null from Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
     // omit headers that only obsolete browsers read

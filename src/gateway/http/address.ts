@@ -1,6 +1,6 @@
 /**
  * Determines the client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether a request
- * came by TLS or from this host.
+ * came over TLS or from this host.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -28,7 +28,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the client's address of a request, and must be called before `addressOf` */
+/** @returns a function that records the client's address for a request, and must be called before `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -44,7 +44,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // without a secret, trust no address of this host, because every local user can connect from such an address
+    // without a secret, do not trust addresses of this host, because every local user can connect from such an address
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -55,7 +55,7 @@ export function createAddressRecorder({
 
 /**
  * Returns a function that checks a secret. Compares hashes, so that the duration does not reveal how much of a wrong
- * secret is right.
+ * secret is correct.
  */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
   const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
@@ -118,12 +118,12 @@ const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)
  */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
-/** Returns the evidence, usually a header, that any proxy forwarded the request; undefined without evidence. */
+/** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is none. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // an old program on another host may send such a request itself, but programs on this host (curl, ab) do not
+  // an old program on another host may itself send HTTP/1.0, but programs on this host (curl, ab) do not
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
@@ -147,7 +147,7 @@ export function isConfidential(req: IncomingMessage): boolean {
 const IPV6_NETWORK_BITS = 56;
 
 /**
- * Returns the rate-limit key of an address.
+ * Returns the rate-limit key for an address.
  * @param address the client's address; undefined if the connection has ended
  */
 export function addressKey(address: string | undefined): string {

@@ -1,7 +1,7 @@
 /**
  * Encodes response bodies with br or gzip if the client accepts the encoding. Small bodies are not encoded. A body that
  * contains both a secret and the caller's text is not encoded, because the encoded length would reveal parts of the
- * secret. Event streams are not encoded, because each event must be sent at once. Does not use the middleware
+ * secret. Event streams are not encoded, because each event must be sent immediately. Does not use the middleware
  * `compression`, which keeps encoding after a disconnect, and encodes a constant body again for each response.
  */
 import { createHash } from 'node:crypto';
@@ -15,9 +15,9 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, which make encoding a list faster than reading the list from the database. On one core, gzip
-   * level 1 encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 % of the size, and level 3
-   * encodes 77 MB/s.
+   * Settings for lists, which make encoding a list faster than reading it from the database. On one core, gzip level 1
+   * encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 % of the size, and level 3 encodes 77
+   * MB/s.
    */
   fast: object;
   /**
@@ -72,13 +72,13 @@ function sendPlain(res: Response, bytes: Buffer): void {
 }
 
 /**
- * Returns a stream for a response body of any length. The caller must set status and content type before the call. A
- * disconnect of the client destroys the stream. Destroying the stream destroys the response.
+ * Returns a stream for a response body of any length. The caller must set status and content type before the call. If
+ * the client disconnects, the stream is destroyed. Destroying the stream also destroys the response.
  */
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // send the headers at once, because a failure during the body can no longer change the status
+  res.flushHeaders(); // send the headers now, because a failure during the body cannot change the status
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
   pipeline(encoder, res, () => {}); // ignore errors here, because the encoder reports a disconnect to its writer
@@ -87,7 +87,7 @@ export function openBody(res: Response): Writable {
 
 /**
  * Constant response body, which is encoded only once for each encoding. A client that already has the body does not
- * receive the body again.
+ * receive it again.
  */
 export class KeptBody {
   private readonly bytes: Buffer;
@@ -113,7 +113,7 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      // an error response follows, which must not have the headers of the body
+      // an error response follows, which must not have the body's headers
       for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header);
       throw error;
     });

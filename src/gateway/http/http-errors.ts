@@ -61,7 +61,7 @@ export function createErrorHandler(
     // express throws a URIError for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // do not log an HttpError with a 5xx status, because the gateway throws such an error on purpose
+    // do not log an HttpError with a 5xx status, because the gateway throws it on purpose
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
       logFailure(log, error, `${protocol}: internal error`, fields);
     }

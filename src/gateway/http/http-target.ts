@@ -6,7 +6,7 @@ import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
 /**
- * Reduces the target of a request to path and query. A proxy may send a complete URL as the target. The host of a
+ * Reduces a request's target to its path and query. A proxy may send a complete URL as the target. The host of a
  * complete URL replaces the header `Host`.
  */
 export function toOriginForm(req: IncomingMessage): void {

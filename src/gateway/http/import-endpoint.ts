@@ -1,10 +1,10 @@
 /**
- * Implements `PUT /import`, by which operators import rows of the catalogue, as CSV or JSON Lines, plain or gzipped.
- * Imports either all rows or no row. If the client disconnects before the response, nothing is imported. The response
- * is a JSON object with the counts of the import, or with `error` and the `faults` of invalid rows. `skipInvalid=true`
- * skips rows whose names cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files
- * below the prefix that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5).
- * `dryRun=true` changes nothing.
+ * Implements `PUT /import`, with which operators import catalogue rows, as CSV or JSON Lines, plain or gzipped. Imports
+ * all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON object
+ * with the counts of the import, or with `error` and the `faults` of invalid rows. `skipInvalid=true` skips rows with
+ * names that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix
+ * that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
+ * nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -64,7 +64,7 @@ interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /**
-   * The running import, if any. Imports run one at a time, because each import needs a database connection, and the
+   * The running import, if any. Imports run one after another, because each import needs a database connection, and the
    * transactions of two imports would wait for each other.
    */
   slot: { current?: Import | undefined };
@@ -137,7 +137,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether an error is a failure of the server, and not a fault in the rows or the request. */
+/** Returns whether an error is a server failure rather than a fault in the rows or the request. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }

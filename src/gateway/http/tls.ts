@@ -1,4 +1,7 @@
-/** Serves TLS with certificate files. Changed files are reloaded, so that a renewed certificate needs no restart. */
+/**
+ * Serves TLS with certificate files. Changed files are reloaded, so that renewing a certificate does not require a
+ * restart.
+ */
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -13,7 +16,7 @@ const CHECK_MS = 1000;
 interface TlsConfig {
   /** Path of a PEM file with the certificate, followed by intermediate certificates; undefined without TLS. */
   tlsCert: string | undefined;
-  /** Path of a PEM file with the key, which must have no passphrase. */
+  /** Path of a PEM file with the key, which must not have a passphrase. */
   tlsKey: string | undefined;
 }
 

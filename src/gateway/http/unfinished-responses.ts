@@ -1,7 +1,7 @@
 /**
  * Tracks unfinished responses, and stops the gateway without failing requests. During `TAPEGATE_LEAVE_SECONDS`, and for
  * one more second after the gateway has ended its streams, each response closes its connection. Closed connections make
- * load balancers and clients use another gateway. Finally the gateway stops listening and closes idle connections. A
+ * load balancers and clients use another gateway. Finally, the gateway stops listening and closes idle connections. A
  * request that arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
@@ -13,7 +13,7 @@ import type { RequestHandler } from 'express';
 /** Minimum time during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
-/** Time in which unfinished responses may end after the gateway has stopped listening. */
+/** Time that unfinished responses have to end after the gateway stops listening. */
 const ANSWER_MS = 5000;
 
 /**
@@ -56,7 +56,7 @@ export class UnfinishedResponses {
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // wait, because clients of ended streams reconnect at once, over idle connections
+    // wait, because clients of ended streams reconnect immediately, over idle connections
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));

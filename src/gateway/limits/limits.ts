@@ -58,7 +58,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts the memory of a request body until the request is answered and all work for the request is done. */
+/** Counts the memory of a request body until the request is answered and all work for it is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {
@@ -77,7 +77,7 @@ type Keep = (req: IncomingMessage, characters: number) => () => void;
  */
 const CHARACTERS = 4096;
 
-/** Limits the event streams in total and per caller, and the length of the subscriptions. */
+/** Limits the event streams in total and per caller, and the length of their subscriptions. */
 export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
   const kept = new Shares('characters of subscriptions', {
@@ -93,7 +93,7 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns the rate-limit key of a request. An authenticated caller has one key for all addresses, tokens and rights. An
+ * Returns a request's rate-limit key. An authenticated caller has one key for all addresses, tokens and rights. An
  * unauthenticated caller has the key of its address.
  */
 export function limitKey(req: IncomingMessage): string {
@@ -105,7 +105,7 @@ const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
  * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host cannot be
- * distinguished, so a rate limit applies to these callers only if configured.
+ * distinguished, so a rate limit applies to them only if configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -189,7 +189,7 @@ function onceClosed(res: ServerResponse, release: () => void): void {
 }
 
 /**
- * Keeps the resources of a request while its work continues after the response or a disconnect.
+ * Keeps a request's resources while its work continues after the response or a disconnect.
  * @returns a function that releases the resources; a second call does nothing
  */
 export function holdLimits(res: ServerResponse): () => void {
@@ -206,10 +206,7 @@ export function holdLimits(res: ServerResponse): () => void {
   };
 }
 
-/**
- * Number of file descriptors that client connections must not use: for 24 database connections, and for the process
- * itself.
- */
+/** Number of file descriptors that are reserved for 24 database connections and for the process itself. */
 const RESERVED_DESCRIPTORS = 100;
 const RESERVED_FOR_DRIVE = 4;
 
@@ -217,7 +214,7 @@ const LEAST_CONNECTIONS = 16;
 
 /**
  * Returns the maximum number of open client connections.
- * @param descriptors the process's limit of open files; undefined if unknown
+ * @param descriptors the process's limit on open files; undefined if unknown
  */
 export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'drives'>, descriptors?: number): number {
   const kept = RESERVED_DESCRIPTORS + limits.longLists + RESERVED_FOR_DRIVE * drives;
@@ -248,7 +245,7 @@ function limitConnections(server: Server, config: Config): void {
   });
 }
 
-/** Returns this process's limit of open files; undefined if there is no limit, or the system does not report it. */
+/** Returns this process's limit on open files; undefined if there is no limit, or the system does not report it. */
 function readDescriptorLimit(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
@@ -259,8 +256,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Maximum number of waiting requests on one connection. Node.js parses all requests of one read, up to some thousand
- * requests, before the gateway can pause the connection.
+ * Maximum number of waiting requests on one connection. Node.js parses all requests in one read, up to several
+ * thousand, before the gateway can pause the connection.
  */
 const MAX_WAITING = 100;
 
@@ -277,9 +274,9 @@ export function isAnswering(socket: Socket): boolean {
 }
 
 /**
- * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests at
- * once. If the requests of a connection ran at once, the response after an interrupted response would never close and
- * never release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests
+ * simultaneously. If a connection's requests ran simultaneously, the response after an interrupted response would never
+ * close and never release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
