@@ -1,6 +1,6 @@
 /**
- * Returns how a caller was authenticated. If authentication is optional, only this operation shows a caller whether its
- * token was accepted.
+ * Returns how a caller was authenticated. If authentication is optional, `showCaller` is the only operation that shows
+ * callers whether their tokens were accepted.
  */
 import type { Caller } from '../../core/caller.js';
 import type { Context } from '../context.js';

@@ -19,7 +19,7 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last counted request. The counts are stored under the date of this request. */
+  /** Time of the last counted request. The counts are stored under the request's date. */
   lastAt: string;
 }
 

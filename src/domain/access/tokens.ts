@@ -33,7 +33,7 @@ export type Token = Omit<ApiToken, 'hash'>;
 
 const shown = { hash: true } as const;
 
-/** @returns the token and its secret, which cannot be shown again @throws InvalidInputError */
+/** @returns the token and its secret, which cannot be read later @throws InvalidInputError */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
   const action = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
@@ -122,7 +122,7 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text has the form of a token. A text in another form need not be looked up in the database. */
+/** Returns whether the text is formatted like a token. A text in another form need not be looked up in the database. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }

@@ -114,8 +114,8 @@ function plain(text: string, max = MAX_OBJECT): string {
 }
 
 /**
- * Returns the input of an action as truncated JSON. Keeps the first items and the length of a list, and the beginning
- * of a text.
+ * Returns an action's input as truncated JSON. Keeps the first items and the length of a list, and the beginning of a
+ * text.
  */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));

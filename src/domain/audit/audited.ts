@@ -41,7 +41,8 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that never wait long for a lock, because no import or new request keeps the rows that they change locked.
+ * Operations that never wait long for a lock, because imports and new requests do not hold long locks on the rows that
+ * they change.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',

@@ -31,7 +31,7 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   );
 }
 
-/** Rejects filters that no row can match, because an empty list would suggest that nothing happened. */
+/** Rejects filters that no row can match, because an empty list would suggest that no action was taken. */
 function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);

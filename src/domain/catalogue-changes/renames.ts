@@ -63,7 +63,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // check all files before the first step, so that nothing is renamed if one file cannot be renamed
+      // check all files before the first step, so that no file is renamed if any file cannot be
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -131,7 +131,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (isInLibrary) await refuseInLibrary(tx, before);
 }
 
-/** Rejects new paths outside the prefixes of a staging library. @throws InvalidInputError */
+/** Rejects new paths outside a staging library's prefixes. @throws InvalidInputError */
 async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
@@ -150,8 +150,8 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 }
 
 /**
- * Rejects files that a library is staging, because the library releases a file only by the name that was requested.
- * Also rejects a new name that another file already has in the library.
+ * Rejects files that a library is staging, because the library releases a file only by the name under which it was
+ * requested. Also rejects a new name that another file already has in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {

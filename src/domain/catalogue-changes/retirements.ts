@@ -1,9 +1,9 @@
 /**
- * Retires volumes. A retired volume contains no copies, and receives no new copies. A retirement first marks the volume
- * as retired. Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not
- * reserve positions on it, and imports to it are rejected. In a second phase, the retirement removes the volume's
- * copies from the catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next retirement
- * of the volume continues the work.
+ * Retires volumes. A retired volume does not contain or receive copies. A retirement first marks the volume as retired.
+ * Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not reserve positions
+ * on it, and imports to it are rejected. In a second phase, the retirement removes the volume's copies from the
+ * catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next retirement of the volume
+ * continues the work.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -82,8 +82,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that both copies of the file `f` have failed. The second copy has a recorded error, and the file has
- * failed in a live request, which shows that the first copy has failed.
+ * SQL condition that both copies of the file `f` have failed. An error is recorded for the second copy. That the file
+ * has failed in a live request shows that the first copy has failed too.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}

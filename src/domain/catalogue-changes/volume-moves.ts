@@ -1,7 +1,7 @@
 /**
  * Moves a volume's files to the same positions on another volume, after an operator has made an identical copy of the
  * cartridge. Each step is a transaction that holds the catalogue lock. If the process dies, the next move of the volume
- * continues the work. Retirements use some functions of this module.
+ * continues the work. Retirements use some of this module's functions.
  */
 
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -192,7 +192,7 @@ async function refuseTaken(
   }
 }
 
-/** SQL condition that the files `f` and `g` have the same bytes, so that both may be at one position. */
+/** SQL condition that the files `f` and `g` have the same bytes, so that they may share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');

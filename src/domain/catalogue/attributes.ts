@@ -11,7 +11,7 @@ export interface FileAttributes {
 
 const MODE_BITS = 0o7777n;
 
-/** Returns the attributes of a file on disk. A time that the database cannot store is null. */
+/** Returns the attributes that a file has on disk. A time that the database cannot store is null. */
 export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
   const { mode, mtimeNs, uid, gid } = stats;
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
@@ -30,7 +30,7 @@ export function parseFileTime(text: string): string | undefined {
   return timeFromMicros(sign === '-' ? -micros : micros);
 }
 
-/** The largest user or group id. The next number stands for "no user" or "no group". */
+/** The largest user or group id. The number after it stands for "no user" or "no group". */
 const MAX_OWNER = 2n ** 32n - 2n;
 
 export function parseOwner(text: string): bigint | undefined {

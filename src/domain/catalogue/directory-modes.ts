@@ -22,9 +22,9 @@ export type Access = Omit<DirectoryMode, 'path'>;
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies whose logical path is taken, for example by a renamed file's copy. The name of
- * each subdirectory begins with the id of a file. Access to a subdirectory is restricted like access to the file's
- * directory in the catalogue.
+ * Directory on a restore disk for copies whose logical path is taken, for example by a renamed file's copy. Each
+ * subdirectory's name begins with a file id. Access to a subdirectory is restricted like access to the file's directory
+ * in the catalogue.
  */
 export const RENAMED = '/.tapegate-renamed';
 
@@ -57,7 +57,7 @@ export async function recordDirectories(
   }
 }
 
-/** Returns the parent of a logical path; empty for the root. */
+/** Returns a logical path's parent directory; empty for the root. */
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
 /** Returns the recorded modes of directories on restore disks, by path. Omits directories without a recorded mode. */
@@ -121,8 +121,8 @@ export function restrictAccess(above: Access, { mode, gid }: Access): Access {
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
 /**
- * Returns the mode for a copy that is stored outside its file's directory. The mode gives no permission that the
- * directory withholds.
+ * Returns the mode for a copy that is stored outside its file's directory. The mode does not give any permission that
+ * the directory withholds.
  */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);

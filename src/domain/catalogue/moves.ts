@@ -25,8 +25,7 @@ export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns 
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
 /**
- * SQL assignments that set unknown checksums to the checksums of the bytes read from tape, from a row `m` of
- * `newCopies`.
+ * SQL assignments that set unknown checksums from the bytes that were read from tape, as in a row `m` of `newCopies`.
  */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,

@@ -27,7 +27,7 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
 
 /**
  * Returns the SQL condition that the tape copy of the file `f` is due for verification, according to the row `w` of the
- * table `verification`. Copies in staging libraries are verified only if they have this row, because reading may cost
+ * table `verification`. Copies in staging libraries are verified only if they have a row `w`, because reading may cost
  * money.
  */
 export function isReadBackDue(now: string): Sql {

@@ -67,8 +67,8 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue may lack these positions after the database was restored from a backup, or after a failover lost the last
- * transactions.
+ * catalogue may lack reserved positions after the database was restored from a backup, or after a failover lost the
+ * last transactions.
  * @param last the last used position in the library
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
@@ -88,17 +88,14 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /**
-   * Whether the volume is suspended, retired, or in another library, so that no positions on the volume can be
-   * reserved.
-   */
+  /** Whether the volume is suspended, retired, or in another library, so that positions on it cannot be reserved. */
   isClosed: boolean;
 }
 
 /**
  * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
- * volume is closed or has no room for the next file. A file that is larger than a volume gets a volume of its own. A
- * position is never reserved twice, even if nothing is written to it.
+ * volume is closed or does not have room for the next file. A file that is larger than a volume gets a volume of its
+ * own. A position is never reserved twice, even if nothing is written to it.
  * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(

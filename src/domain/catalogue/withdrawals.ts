@@ -102,15 +102,14 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 
 interface Withdrawal {
   /**
-   * Live requests that contain a withdrawn file or its path. The caller must have locked these requests and their
-   * quotas.
+   * Live requests that contain a withdrawn file or its path. The caller must have locked the requests and their quotas.
    */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
 }
 
-/** Withdraws the files in the temporary table `leaving`. The caller must have locked these files and the catalogue. */
+/** Withdraws the files in the temporary table `leaving`. The caller must have locked the files and the catalogue. */
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
@@ -168,7 +167,7 @@ export interface Complete {
 const MOST_PERCENT = 5;
 
 /**
- * Checks the options of a complete list.
+ * Checks the options for a complete list.
  * @param given.directory directory with or without a trailing slash
  * @throws InvalidInputError
  */

@@ -86,7 +86,7 @@ export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<v
   );
 }
 
-/** Returns the SQL assignments for an object that works again. */
+/** Returns the SQL assignments that reset an object's failures when it works again. */
 export function resetOf(of: Circuit['of']): Sql {
   const { failures, until, problem, since }: Columns = circuits[of];
   const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;

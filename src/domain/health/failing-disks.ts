@@ -34,9 +34,7 @@ export async function suspendDisk(ctx: Context, mountpoint: string, problem: str
   await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
-/**
- * Suspends a disk that is missing on this host, unless another host sees the disk or the disk has no recorded marker.
- */
+/** Suspends a disk that is missing on this host, unless another host sees the disk or no marker is recorded for it. */
 export async function suspendAbsent(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },
@@ -120,7 +118,7 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
 }
 
 /**
- * Ends the suspension of a disk that works again. If an operator has suspended the disk, the operator's suspension
+ * Ends a disk's suspension after the disk works again. If an operator has suspended the disk, the operator's suspension
  * stays, but engines may access the disk.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {

@@ -180,7 +180,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 }
 
 /**
- * Ends the pause of a full disk (health/circuits.ts).
+ * Ends a full disk's pause (health/circuits.ts).
  * @returns the pause, described as a suspension
  */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
@@ -200,7 +200,7 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 
 /**
  * Ends a suspension, the object's retries, and the pauses of recalls that waited for the object. Notifies engines. If
- * the object is a volume, resets the attempts of the volume's recalls.
+ * the object is a volume, resets the volume's recall attempts.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =
@@ -271,8 +271,8 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Idle drives run this query
- * every second.
+ * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Each idle drive runs this
+ * query every second.
  */
 export async function readOpening(ctx: Context, place: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(

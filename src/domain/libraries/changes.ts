@@ -41,7 +41,7 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Name that no library may have, because the drives of the first library are named `drive-1`, `drive-2`, … */
+/** Name that no library may have, because the first library's drives are named `drive-1`, `drive-2`, … */
 const RESERVED_NAME = 'drive';
 
 /**

@@ -16,7 +16,7 @@ export const FIRST_LIBRARY = 1;
 
 /**
  * Default for the number of files that a staging library stages at the same time. The number is large enough for the
- * library to find a good order of the files on tape.
+ * library to find a good order in which to read the files.
  */
 export const DEPTH_FILES = 10_000;
 
@@ -54,7 +54,7 @@ export async function readSettings(ctx: Context, ids: readonly number[]): Promis
 }
 
 export interface RequestUsage {
-  /** Name of the request in the documentation of the tape system, such as `GetObject`. */
+  /** Name of the request in the tape system's documentation, such as `GetObject`. */
   request: string;
   /** Number of requests sent, even if the response was lost. */
   sent: bigint;
@@ -62,7 +62,7 @@ export interface RequestUsage {
   bytes: bigint;
 }
 
-/** Adds to a library's request counts. Tape system providers base their bills on such counts. */
+/** Adds to a library's request counts. Tape system providers may charge for requests and bytes. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];

@@ -5,7 +5,7 @@
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
  * (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
  * meanwhile (`change`).
- * A process that was paused longer than its claim may make an unwanted link. So an engine checks each removed link
+ * A process that was paused longer than its claim may make an unwanted link. So an engine checks for each removed link
  * again after all claims have ended.
  */
 
@@ -39,8 +39,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which a removed link is checked again. After this time, all claims of processes that may still make the
- * link have ended.
+ * Seconds after which an engine checks again that a removed link is gone. By then, all claims of processes that may
+ * still make the link have ended.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
@@ -93,7 +93,8 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // read in a separate statement after the claim: if a file changes after this statement, its row is marked again
+  // read in a separate statement after the claim: if a file changes after this statement, its link's row is marked
+  // again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
@@ -122,7 +123,7 @@ function toLink(at: string | null, target: string | null): Link | null {
 
 /**
  * Stores links that are about to be made.
- * @returns the ids of the files whose links may be made, because their rows were not marked after the claim
+ * @returns the ids of files with links that may be made, because the links' rows were not marked after the claim
  */
 export async function recordLinks(
   ctx: Context,
@@ -141,7 +142,7 @@ export async function recordLinks(
 
 /**
  * Stores the results of claimed rows.
- * @returns the ids of the files whose results were stored, because their rows were not marked after the claim
+ * @returns the ids of files with stored results; no result is stored for a row that was marked after the claim
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];

@@ -105,7 +105,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   const all = [...entries, ...more];
   const queues = groupByVolume([...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more]);
   const now = secondsOf(ctx.now());
-  // staging libraries schedule their tapes themselves, so Tapegate mounts nothing there
+  // staging libraries schedule their tapes themselves, so Tapegate does not mount their volumes
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
@@ -166,7 +166,7 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
 }
 
-/** Returns suspended volumes with waiting recalls. Suspended volumes have no position in the plan. */
+/** Returns suspended volumes with waiting recalls. Suspended volumes do not have a position in the plan. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const rows = await ctx.db.rows<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }

@@ -212,7 +212,7 @@ interface EndPart {
   bytes: bigint;
   isReading: boolean;
   nextTry: string | null;
-  /** Whether the library has staged the files of the part on its disk. */
+  /** Whether the library has staged the part's files on its disk. */
   isStaged: boolean;
   /**
    * Last time at which Tapegate requested a file of this part from the staging library; null if Tapegate requested
@@ -305,7 +305,7 @@ async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGen
       await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
       if (signal.aborted) return;
       changed = new AbortController();
-      // ignore errors: if the database is unreachable, the next round reads again
+      // ignore errors: if the database is unreachable, the next round reads the plan again
       const result = await read().then(
         (end) => ({ end }),
         () => undefined,

@@ -24,7 +24,7 @@ export interface QuotaRow {
   email: string;
 }
 
-/** Returns the quota of a user. @param more additional boolean columns to read, by name @throws UnknownUserError */
+/** Returns a user's quota. @param more additional boolean columns to read, by name @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,

@@ -111,7 +111,7 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   return quota;
 }
 
-/** Returns used bytes by quota id. Requests past their retention do not count, even if no job has ended them yet. */
+/** Returns used bytes by quota id. Does not count requests past their retention, even if they have not ended yet. */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
   const rows = await ctx.db.rows<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
@@ -149,7 +149,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
-      // set the size to 0, so that older versions, which ignore `removed_at`, reject requests
+      // set the size to 0, so that older versions, which ignore `removed_at`, reject new requests
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
       const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
         sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,

@@ -29,7 +29,7 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas whose requests contain the files. The time is split among files by their bytes, and
+ * Charges drive time to the quotas whose requests contain the files. The time is split among the files by size, and
  * then evenly among the quotas whose requests contain a file.
  */
 export async function chargeDriveTime(

@@ -20,8 +20,8 @@ export interface MailFacts {
   filesFailed: number;
   filesUnknown: number;
   /**
-   * Number of files that the request excludes because the quota was full. `filesOverLimit` is the number excluded by
-   * the limits of the request itself.
+   * Number of files that the request excludes because the quota was full. `filesOverLimit` is the number that the
+   * request's own limits exclude.
    */
   filesRefused: number;
   filesOverLimit: number;
@@ -36,7 +36,7 @@ export interface MailFacts {
   mountpoints: string[];
   /** The first failed files, for the list in the email. */
   failed: { path: string; error: string }[];
-  /** The first requested paths that match no file in the request, for the list in the email. */
+  /** The first requested paths that do not match any file in the request, for the list in the email. */
   unresolved: { path: string; reason: UnresolvedReason }[];
 }
 

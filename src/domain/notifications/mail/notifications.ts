@@ -49,8 +49,8 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
 }
 
 /**
- * Deletes emails whose reason no longer applies, unless an engine has begun to send them. The caller must have locked
- * the requests.
+ * Deletes emails that no longer apply, unless an engine has begun to send them. The caller must have locked the
+ * requests.
  */
 export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
@@ -115,8 +115,8 @@ const BATCH = 50;
 
 /**
  * Queues expiry notices. If a request's retention has changed, the new notice replaces the earlier notice. A request
- * whose lifetime is shorter than the notice period gets no notice. After a crash, the next call queues the remaining
- * notices.
+ * with a lifetime shorter than the notice period does not get a notice. After a crash, the next call queues the
+ * remaining notices.
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
@@ -135,7 +135,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // delete the row of the old notice, so that its sender cannot record a result on the row of the new notice
+      // delete the old notice's row, so that its sender cannot record a result in the new notice's row
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );

@@ -132,12 +132,12 @@ async function recordMail(
   );
 }
 
-/** The time in `mail_sender` is updated only if it is at least this many seconds old. */
+/** Minimum age in seconds at which the time in `mail_sender` is updated. */
 const NOTE_SECONDS = 60;
 
 /**
- * Records that an engine with a mail server is running. While such an engine runs, engines without a mail server leave
- * the emails in the outbox.
+ * Records that an engine with a mail server is running. While an engine with a mail server runs, engines without one
+ * leave the emails in the outbox.
  */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -148,8 +148,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing a host is likely to
- * take less time.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing the engine's host is
+ * likely to take less time.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 

@@ -167,7 +167,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** A quota counts as nearly full when its used share reaches this value, until the share falls below `ROOM_AGAIN`. */
+/** Used share at which a quota becomes nearly full. It stays nearly full until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
@@ -188,7 +188,7 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
 const receiversOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${receivesFrom(quotaId)} ORDER BY w.id)`;
 
-/** Queues messages about requests that expire soon. Skips requests whose lifetime is shorter than the notice period. */
+/** Queues messages about requests that expire soon. Skips requests with a lifetime shorter than the notice period. */
 async function reportExpiring(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;
@@ -288,8 +288,8 @@ interface NewMessage {
   webhookId: number;
   type: string;
   /**
-   * Key of the reported change, unique among the messages of this type to a webhook. Messages with equal keys get equal
-   * ids.
+   * Key of the reported change, unique among a webhook's messages with the same type. Messages with equal keys get
+   * equal ids.
    */
   key: string;
   at: string;

@@ -21,7 +21,7 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks of one quota. The same maximum applies to the webhooks that report on all quotas. */
+/** Maximum number of webhooks of one quota. It also limits the number of webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
 /** Seconds for which messages are also signed with the old secret, after a new secret was created. */
@@ -150,7 +150,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 interface SetWebhookInput extends Settings {
   id: number;
-  /** If false, no messages of the webhook are queued or sent. If true, pending and given-up messages are retried. */
+  /** If false, the webhook's messages are not queued or sent. If true, pending and given-up messages are retried. */
   isEnabled?: boolean | null | undefined;
 }
 
@@ -285,7 +285,7 @@ function found<Row>(row: Row | undefined, id: number): Row {
 
 export type ShownMessage = Omit<WebhookMessage, 'webhookId' | 'quotaId'>;
 
-/** Lists the messages of a webhook, newest first. @throws NotFoundError */
+/** Lists a webhook's messages, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
   page: KeyPage<bigint> & { webhookId: number },
