@@ -22,8 +22,7 @@ interface SdkError {
 }
 
 /**
- * S3 error codes by HTTP status, for error responses to HEAD requests. Such a response has no body, and therefore no
- * error code.
+ * S3 error codes by HTTP status, for error responses to HEAD requests, which have no body and therefore no error code.
  */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
@@ -35,12 +34,12 @@ const CODES_OF_STATUS: Record<number, string> = {
   503: 'SlowDown',
 };
 
-/** Names that the SDK gives to errors if the response contains no error code. */
+/** Names that the SDK gives to errors if the response does not contain an error code. */
 const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknown', 'Error', 'S3ServiceException'];
 
 /**
- * Reads the error code, the status and the message from an error of the SDK.
- * @param what the request's name in the message, such as `HeadObject of archive/a.nc`
+ * Reads the error code, the status and the message from an SDK error.
+ * @param what the request's name in error messages, such as `HeadObject of archive/a.nc`
  */
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;
@@ -52,7 +51,7 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // an error has no message if the server has several addresses and none accepts a connection
+    // the error has no message if the server has several addresses and none accepts a connection
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
@@ -62,14 +61,14 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Seconds to wait before a retry if a busy provider sends no Retry-After header. */
+/** Seconds to wait before a retry if a busy provider does not send a Retry-After header. */
 const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Error codes for problems of the whole library, and not of one object. After most of these errors, an operator must
- * fix the credentials, bucket, clock or region.
+ * Error codes for problems with the whole library, and not with one object. For most codes, an operator must fix the
+ * credentials, bucket, clock or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',
@@ -92,13 +91,16 @@ const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   TokenRefreshRequired: 'POLICY',
 };
 
-/** Returns the error to throw if a failure affects all files of the library; undefined if it affects one file. */
+/**
+ * Returns the error to throw if a failure affects all files in the library; undefined if the failure affects only one
+ * file.
+ */
 export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause }: Failure): LibraryError | undefined {
   if (cause instanceof LibraryError) return cause;
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;
   if (isBusy) return new RetryLaterError(message, retryAfterSeconds ?? BUSY_SECONDS, { cause });
   if (status === 0) return new LibraryError(isUntrusted(cause) ? 'POLICY' : 'TRANSIENT', message, { cause });
-  // S3 answers a HEAD request with status 400 and no other reason if the session token has expired
+  // S3 answers a HEAD request with status 400, without another reason, if the session token has expired
   if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause });
   const errorClass = Object.hasOwn(OF_THE_LIBRARY, code) ? OF_THE_LIBRARY[code] : undefined;
   return errorClass && new LibraryError(errorClass, message, { cause });

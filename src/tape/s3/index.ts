@@ -1,5 +1,5 @@
 /**
- * The library type `s3`, for objects in archive classes of S3. S3 restores a temporary copy of an object within hours,
+ * The library type `s3`, for objects in S3's archive classes. S3 restores a temporary copy of an object within hours,
  * and removes the copy after some days.
  */
 import { TapeError } from '../../core/errors.js';
@@ -80,8 +80,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * Throws an error of the whole library if S3 denies every restore, because the credentials then lack the permission to
- * restore.
+ * If S3 denies every restore, throws an error that affects the whole library, because the credentials lack the
+ * permission to restore.
  */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
@@ -90,7 +90,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** Failed states of the files whose paths do not map to an object key. */
+  /** A failed state for each file whose path does not map to an object key. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -143,8 +143,8 @@ async function findKept(
 }
 
 /**
- * Requests the restore of an object. Repeating a request is safe, because S3 then continues a restore in progress, or
- * extends the lifetime of an existing copy.
+ * Requests the restore of an object. Repeating the request is safe: S3 continues a restore in progress, or extends an
+ * existing copy's lifetime.
  * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(
@@ -176,7 +176,7 @@ async function ask(
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
 ): Promise<Outcome> {
-  // omit `Days` for Intelligent-Tiering, in which a restore is permanent
+  // omit `Days` for Intelligent-Tiering, where a restore is permanent
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {
     const answer = await calls.restore({ Key: key, RestoreRequest }, signal);
@@ -193,7 +193,7 @@ async function ask(
   }
 }
 
-/** Finds the expiry date of a copy, after S3 has reported that the copy exists. */
+/** Finds a copy's expiry date, after S3 has reported that the copy exists. */
 async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
@@ -208,7 +208,7 @@ async function checkRestored(
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // fail the file, because the object has no copy, and S3 would reject another restore request in the same way
+  // fail the file, because the object has no copy, and S3 would also reject another restore request
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

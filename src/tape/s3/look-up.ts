@@ -1,7 +1,7 @@
 /**
- * Finds the state of objects, with one HEAD request for each object. List requests could cover many objects each, but
- * some providers' lists omit restores. No list shows whether an object in Intelligent-Tiering is archived. If a HEAD
- * response does not show whether an object is readable, a GET request for its first byte does.
+ * Finds the state of objects, with one HEAD request for each object. A list request could cover many objects, but some
+ * providers' lists omit restores. Lists also do not show whether an object in Intelligent-Tiering is archived. If a
+ * HEAD response does not show whether an object is readable, a GET request for its first byte does.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -14,7 +14,7 @@ import type { Prefix, S3Settings } from './settings.js';
 import type { S3Calls } from './signed-requests.js';
 
 /**
- * Result of the lookup of an object key: the state of the object; undefined if there is no such object; an error that
+ * Result of looking up an object key: the object's state; undefined if the object does not exist; or an error that
  * affects only this key.
  */
 export type Sight = Seen | undefined | TapeError;
@@ -61,8 +61,8 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
 }
 
 /**
- * Checks that the bucket exists and is accessible, with a list request for one key. Unlike a HEAD request, a failed
- * list request has a response body that contains the error code.
+ * Checks that the bucket exists and is accessible, with a list request for one key. If a list request fails, its
+ * response body contains the error code, unlike the response to a HEAD request.
  * @throws LibraryError
  */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
@@ -88,7 +88,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // a HEAD response does not show whether the object or its bucket is missing, or which of them denies access
+    // a HEAD response does not show whether the object or its bucket is missing, or which of the two denies access
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
@@ -103,20 +103,18 @@ const AMBIGUOUS = [400, 403, 404];
 export interface Seen {
   storageClass: string;
   /**
-   * State of the object:
-   * - `readable`: the object needs no restore;
+   * The object's state:
+   * - `readable`: the object does not need a restore;
    * - `archived`: no copy exists, and no restore is in progress;
    * - `restoring`: a restore is in progress;
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /**
-   * Whether the HEAD response shows that the object is readable or not. Otherwise a GET request decides (`tryToRead`).
-   */
+  /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report the time. */
   until: Date | null;
-  /** Whether the object is in Intelligent-Tiering, in which a restore is permanent. */
+  /** Whether the object is in Intelligent-Tiering, where a restore is permanent. */
   isTiered: boolean;
   /** Whether the object is in a storage class or tier that does not support Expedited retrieval. */
   isDeep: boolean;
@@ -145,8 +143,8 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
 }
 
 /**
- * Returns the state of a file.
- * @param seen state of the file's object; undefined if there is no such object
+ * Returns a file's state.
+ * @param seen the state of the file's object; undefined if the object does not exist
  * @param what the object's name in error messages
  */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
@@ -157,9 +155,9 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 }
 
 /**
- * Runs `work` for each item, `atOnce` items at a time.
- * @param work receives a signal that aborts if `signal` aborts, or the work for another item fails
- * @throws the first error of `work`, after all started work has ended; the signal's reason if the signal aborts
+ * Calls `work` for each item, with at most `atOnce` concurrent calls.
+ * @param work receives a signal that aborts if `signal` aborts, or if `work` fails for another item
+ * @throws the first error from `work`, after all started calls have ended; the signal's reason if the signal aborts
  */
 export async function eachAtOnce<T>(
   items: readonly T[],
@@ -183,12 +181,12 @@ export async function eachAtOnce<T>(
   each.throwIfAborted();
 }
 
-/** S3's limit for the length of a key, in bytes of UTF-8. */
+/** S3's limit on the length of a key, in bytes of UTF-8. */
 const MAX_KEY_BYTES = 1024;
 
 /**
  * Converts a catalogue path to an object key.
- * @param prefixes the prefixes from the settings, ordered from the longest path to the shortest
+ * @param prefixes the prefixes in the settings, from the longest path to the shortest
  * @throws TapeError PERMANENT if no prefix matches the path, or the key is invalid
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {

@@ -1,6 +1,6 @@
 /**
- * Reads an object in parts, and yields the bytes in order. Reads at most `readParts` parts concurrently, to limit the
- * use of memory.
+ * Reads an object in parts, and yields the bytes in order. Reads at most `readParts` parts concurrently, to limit
+ * memory use.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -21,17 +21,17 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * Checksum in the catalogue, which the engine compares. If the catalogue has no checksum, this module compares the
-   * object's checksum in S3.
+   * Checksum in the catalogue, which the engine compares with the bytes. If the catalogue has no checksum, this module
+   * compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
-  /** Version that earlier reads of the file recorded. The member `tag` contains the ETag. */
+  /** The version that earlier reads of the file recorded. The member `tag` contains the ETag. */
   version: ReadVersion;
 }
 
 /**
  * @throws TapeError
- * @throws NotReadyError if the object is archived and has no restored copy
+ * @throws NotReadyError if the object is archived and does not have a restored copy
  * @throws ChangedError if another object has replaced the object that earlier reads recorded
  */
 export async function* readObject(
@@ -170,8 +170,8 @@ class Reading {
   }
 
   /**
-   * Returns the size of the object from the header Content-Range.
-   * @throws LibraryError if the response contains another range than the request
+   * Returns the object's size from the header Content-Range.
+   * @throws LibraryError if the response and the request contain different ranges
    */
   private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: number): number {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
@@ -215,15 +215,15 @@ interface Expected {
   value: string;
 }
 
-/** Checksum algorithms in the order of preference, roughly from the fastest to the slowest. */
+/** Checksum algorithms in order of preference, roughly from the fastest to the slowest. */
 const ALGORITHMS = ['CRC32', 'SHA256', 'SHA1', 'SHA512', 'CRC64NVME', 'CRC32C', 'MD5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
 /**
- * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores composites of the checksums of parts,
- * which cannot be compared with a checksum of the bytes.
+ * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores composites of part checksums, which
+ * cannot be compared with a checksum of the bytes.
  */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;

@@ -1,4 +1,4 @@
-/** Settings and prices of the library type `s3`, for the archive classes of S3 or of a compatible system. */
+/** Settings and prices for the library type `s3`, for archive classes in S3 or in a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';
@@ -42,13 +42,13 @@ interface Charges {
   currency: string;
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** Price per GB and month for the storage of restored copies. */
+  /** Price per GB and month for storing restored copies. */
   nanosPerGbMonth: bigint;
 }
 
 const MB = 1024 * 1024;
 
-/** Poll intervals by retrieval tier, chosen according to the shortest retrieval time of the tier. */
+/** Poll intervals by retrieval tier, chosen according to each tier's shortest retrieval time. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -68,8 +68,8 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 };
 
 /**
- * Schema of a setting that maps a path prefix to a key prefix. If a library has no such setting, an object key is the
- * catalogue path without the leading slash.
+ * Schema of a setting that maps a path prefix to a key prefix. If a library has no prefix settings, an object's key is
+ * its catalogue path without the leading slash.
  */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
@@ -143,8 +143,8 @@ export const s3Settings = given.transform((settings, ctx) => {
 export type S3Settings = z.output<typeof s3Settings>;
 
 /**
- * Returns the credentials file and its section from the settings; undefined for the host's own credentials, which are
- * sent only to AWS.
+ * Returns the credentials file and its section from the settings; undefined for the host's own credentials, which the
+ * library sends only to AWS.
  */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
   const { credentialsFile: file, profile, endpoint } = settings;
@@ -156,7 +156,7 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   return undefined;
 }
 
-/** Returns the prices from the settings; undefined if the settings contain no currency. */
+/** Returns the prices from the settings; undefined if the settings do not contain a currency. */
 function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
   const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {

@@ -30,9 +30,7 @@ const CONNECT_MS = 10_000;
 const IDLE_MS = 4000;
 
 export class S3Calls {
-  /**
-   * Numbers of requests and bytes, by the name of the request in the provider's documentation, such as `RestoreObject`.
-   */
+  /** Numbers of requests and bytes, by the request's name in the provider's documentation, such as `RestoreObject`. */
   readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
@@ -76,8 +74,8 @@ export class S3Calls {
   }
 
   /**
-   * Returns the SDK with a client, and counts a request.
-   * @param request the name of the request that the caller is about to send
+   * Returns the SDK and a client, and counts a request.
+   * @param request the name of the request that the caller will send
    */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
@@ -91,7 +89,7 @@ export class S3Calls {
     const { settings } = this;
     const credentials = createCredentials(settings, this.env);
     const ms = settings.timeoutSeconds * 1000;
-    // do not limit connections here: `concurrency` limits those of each call, and `readParts` those of each reader
+    // do not limit connections: `concurrency` limits those that a call opens, and `readParts` those that a reader opens
     const agent = { keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, timeout: IDLE_MS };
     const client = new sdk.S3Client({
       region: settings.region,
@@ -99,7 +97,7 @@ export class S3Calls {
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
       maxAttempts: 1, // the engine retries
-      // the SDK need not compare checksums, because `Reading` compares the checksum of the whole object (read.ts)
+      // the SDK need not compare checksums, because `Reading` compares the whole object's checksum (read.ts)
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -111,7 +109,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // set this header instead of the input ChecksumMode, with which the SDK would also compare checksums
+    // set this header, because with the input `ChecksumMode`, the SDK would also compare checksums
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
@@ -139,7 +137,7 @@ interface S3Credentials {
 }
 
 /**
- * Lifetime of credentials that this module reports to the SDK. The SDK reloads credentials five minutes before they
+ * The lifetime of credentials that this module reports to the SDK. The SDK reloads credentials five minutes before they
  * expire, so it reads the file again every minute.
  */
 const LIFE_MS = 6 * 60_000;
@@ -147,7 +145,7 @@ const LIFE_MS = 6 * 60_000;
 /**
  * Creates a function that reads the credentials from their file. The SDK calls the function again at intervals, so that
  * an operator can replace the credentials.
- * @returns undefined if the SDK must search its default sources of credentials: environment, files and roles
+ * @returns undefined if the SDK must search its default credential sources: environment, files and roles
  */
 function createCredentials(
   { credentials, endpoint }: S3Settings,
