@@ -45,8 +45,8 @@ export function readHostTime(): HostTime {
 }
 
 /**
- * Returns an identifier of this host's last start. Two `HostTime` values are comparable only if these identifiers are
- * equal.
+ * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if these
+ * identifiers are equal.
  */
 export function readBoot(): string {
   try {

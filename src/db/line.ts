@@ -258,7 +258,7 @@ export class Line {
     };
   }
 
-  /** From now on, refuses connections to any database other than the current one. */
+  /** After this call, refuses connections to any database other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
@@ -341,7 +341,7 @@ function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
 
 /**
  * Returns whether a wait for a lock timed out. A failed `NOWAIT` reports the same code, and the message depends on the
- * server's language. So the check compares the name of PostgreSQL's routine.
+ * server's language. So the check compares the name of the PostgreSQL routine that reported the error.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

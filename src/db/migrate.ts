@@ -144,7 +144,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {
-  if (!(await hasTable(client, 'oldest_program'))) return; // a database without this table is empty
+  if (!(await hasTable(client, 'oldest_program'))) return; // a database without the table `oldest_program` is empty
   const { rows } = await client.query<{ migration: string; program: string }>(
     `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
     [program],

@@ -82,15 +82,15 @@ export interface DatabaseOptions {
   /** Maximum time that a caller waits for a connection for long lists. Default 5000. */
   longListWaitMs?: number;
   /**
-   * Minimum rate at which a client must read a long list while other clients wait for a slot. Default 16 kB/s over a
-   * minute.
+   * Minimum rate at which a client must read a long list while other clients wait for a slot. Default: 16 kB/s,
+   * measured over a minute.
    */
   leastPace?: LeastPace;
 }
 
 /**
  * Time without a statement after which a stalled process loses its open transaction and locks. This limit does not
- * apply to streams of lists: a client may read slowly, and a stream does not hold locks.
+ * apply to list streams: a client may read slowly, and a stream does not hold locks.
  */
 const STANDSTILL_MS = 60_000;
 
@@ -122,12 +122,12 @@ const CLOSE_MS = 3000;
 const LONG_LISTS = 16;
 /** Connections for imports. A gateway runs one import at a time. */
 const IMPORTS = 4;
-/** Connections of a gateway for short statements. */
+/** Connections for short statements in a gateway. */
 const SHORT_WORK = 20;
-/** Connections of an engine's process for short statements. */
+/** Connections for short statements in an engine's process. */
 export const ENGINE_POOL = 6;
 /**
- * Connections for notifications, for the check whether the database answers, and for heartbeats while the pool is full.
+ * Connections for notifications, for checking whether the database answers, and for heartbeats while the pool is full.
  */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;

@@ -45,7 +45,7 @@ const NOT_THERE = '26000';
 /**
  * Whether a statement failed because its prepared form became invalid. The failed statement had no effect, so its
  * transaction may be run again. The error code 0A000 is not specific, and messages depend on the server's language. So
- * the check compares the name of PostgreSQL's routine.
+ * the check compares the name of the PostgreSQL routine that reported the error.
  */
 export function isUseless(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false;

@@ -25,7 +25,7 @@ const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
-/** Time limit for the answer of one server when the database has several servers. */
+/** Time limit for one server's answer when the database has several servers. */
 const HOST_MS = 3000;
 /** Number of steps into which `lostMs` is divided to measure the time without an answer. */
 const STEPS = 10;
@@ -223,7 +223,7 @@ export class Pulse {
       return answered;
     } finally {
       clearInterval(timer);
-      answer.catch(() => {}); // ignore the error of a late answer
+      answer.catch(() => {}); // ignore the error from a late answer
     }
   }
 

@@ -293,7 +293,7 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of an ended server if PostgreSQL would take the pid in the files for a live server. After a
+ * Removes the lock files of an ended server if PostgreSQL would mistake the pid in them for a live server's. After a
  * reboot, the pid may belong to another process. A zombie process also keeps its pid. Restores a lock file that another
  * process has written meanwhile.
  */

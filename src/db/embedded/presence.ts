@@ -29,7 +29,7 @@ export function requireCluster(dataDir: string): void {
 /**
  * @param where.name the database's name in error messages, without a password
  * @param where.remedy the command that creates the database
- * @param mayBeEmpty accepts a database without Tapegate's tables
+ * @param mayBeEmpty whether to accept a database without Tapegate's tables
  * @throws NoDatabaseError if the database is missing
  * @throws Error if the database does not meet Tapegate's requirements
  */

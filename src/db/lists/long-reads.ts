@@ -34,7 +34,7 @@ interface Options {
   what: string;
 }
 
-/** Interval of checks for slow readers while another reader waits for a slot. */
+/** Interval between checks for slow readers while another reader waits for a slot. */
 const LOOK_MS = 500;
 
 export class LongReads {

@@ -20,7 +20,7 @@ const FETCH = raw(`FETCH ${PAGE} FROM list`);
  * and is read in the pool for long lists.
  */
 const SHORT_MS = 1000;
-/** Time limit for a query that scans a whole table. In 200 ms, two cores scan some hundred thousand paths. */
+/** Time limit for a query that scans a whole table. In 200 ms, two cores scan hundreds of thousands of paths. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 

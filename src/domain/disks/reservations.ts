@@ -53,7 +53,7 @@ type SeenDisks = ReadonlyMap<
 >;
 
 interface Candidate extends DiskRow {
-  /** Free and reserved bytes of the disk's file system. All disks on one file system share this object. */
+  /** Free and reserved bytes of the disk's file system. All disks on one file system share one object. */
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
@@ -76,7 +76,7 @@ export interface Reservation extends Unplaced {
 const suspensionWords: Record<SuspensionMode, string> = { IMMEDIATE: 'suspended', DRAINING: 'draining' };
 
 /**
- * Measures all disks that are not failing. The caller must hold no locks, because a slow disk delays the measurement.
+ * Measures all disks that are not failing. The caller must not hold locks, because a slow disk delays the measurement.
  */
 export async function measureDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
@@ -215,7 +215,7 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** Maximum number of recalls that one call of `wakeForRoom` makes startable. The next call handles the next recalls. */
+/** Maximum number of recalls that one call to `wakeForRoom` makes startable. The next call handles the next recalls. */
 const WOKEN_RECALLS = 5000;
 
 /**

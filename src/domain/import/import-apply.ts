@@ -405,8 +405,8 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
 }
 
 /**
- * Condition that the file `f` has a new second copy that drives have not tried yet. The row `k` is the file before the
- * import.
+ * Condition that the file `f` has a new second copy that drives have not tried yet. The row `k` contains the file's
+ * values before the import.
  */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;

@@ -26,8 +26,8 @@ interface ImportOptions {
   /** Whether to skip rows with names that cannot be restored, and return the skipped rows. */
   skipInvalid?: boolean | undefined;
   /**
-   * Called with each row whose path would be both a file and a directory. If this function is set, rows with such a
-   * path are skipped.
+   * Called with each row whose path would be both a file and a directory. If this function is set, the import skips
+   * those rows.
    */
   onClash?: ((row: ClashingRow) => void) | undefined;
 }
