@@ -1,4 +1,4 @@
-/** Runs changes that the user makes, and reports errors. */
+/** Makes the user's changes, and reports errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
@@ -12,7 +12,7 @@ interface Outcome {
 
 export interface Action {
   isRunning: boolean;
-  /** Error of the last change that the user made. */
+  /** Error of the user's last change. */
   problem: string | undefined;
   /** @returns the result; undefined after an error */
   run<Data, Variables extends AnyVariables>(

@@ -39,7 +39,7 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['hour', 3600, 48],
 ];
 
-/** Minimum length of a time span that is shown as a number. The number of a shorter span would soon be outdated. */
+/** Minimum length of a time span that is shown as a number. A number for a shorter span would soon be outdated. */
 const NOW_SECONDS = 30;
 
 /**

@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Ignores events. Views without live data subscribe only to show that the connection is lost. */
+/** Ignores events. Views without live data subscribe only to show when the connection is lost. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {
@@ -120,7 +120,7 @@ function Views({ label, views, current }: { label: string; views: readonly View[
   );
 }
 
-/** Moves the focus to a new view, so that a screen reader reads its title. */
+/** Moves the focus to a new view, so that a screen reader reads the view's title. */
 function Main({ path, children }: { path: string; children: JSX.Element }) {
   const main = useRef<HTMLElement>(null);
   const before = useRef(path);

@@ -1,6 +1,6 @@
 /**
  * Creates the GraphQL client. The client sends single queries and mutations, and receives live data over one stream,
- * which reconnects.
+ * which reconnects after a failure.
  */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
@@ -14,12 +14,12 @@ export const at = (path: string): string => new URL(path, document.baseURI).href
 export type ConnectionState = 'open' | 'broken';
 
 /**
- * Maximum pause before a page reconnects. After a restart of the gateway, each page waits for a random time before it
+ * Maximum pause before a page reconnects. After the gateway restarts, each page waits for a random time before it
  * reconnects.
  */
 const MAX_PAUSE_MS = 10_000;
 
-/** Returns the headers of a request. The header `x-requested-with` prevents the browser's own login dialog. */
+/** Returns the headers for a request. The header `x-requested-with` prevents the browser's own login dialog. */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };

@@ -25,7 +25,7 @@ interface Watched {
 }
 
 /**
- * Returns the latest progress of active requests, if the progress is newer than the data of the view.
+ * Returns the latest progress of active requests, if it is newer than the view's data.
  * @param requestedAt when the view's data was requested, as a value of `performance.now()`
  */
 export function useProgress(

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
 import { useViewQuery, type ViewQuery } from './view-query';
 
-/** Runs a query, and repeats the query when one of the given parts of the site changes. */
+/** Runs a query, and repeats it when a part of the site listed in `parts` changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,
@@ -25,7 +25,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Calls `again` when a request that the user may see was created, was changed or has ended.
+ * Calls `again` when a request that the user may see is created, changes or ends.
  * @param id the only request to watch, if given
  */
 export function useRequestChanges(again: () => void, id?: number): void {

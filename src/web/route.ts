@@ -13,7 +13,7 @@ export function parseRoute(hash: string): Route {
   return { parts: path.split('/').filter(Boolean).map(decode), search: new URLSearchParams(search) };
 }
 
-/** Decodes a part of the address. Returns invalid encoding unchanged, such as text that a user typed. */
+/** Decodes a part of the address. Returns an invalid encoding unchanged, because a user may have typed it. */
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);

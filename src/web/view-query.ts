@@ -1,4 +1,7 @@
-/** Runs the queries of views. While the gateway does not respond, the last result stays, and the query is retried. */
+/**
+ * Runs the queries of views. While the gateway does not respond, the last result stays visible, and the query is
+ * retried.
+ */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
 import { useCallback, useEffect, useRef } from 'preact/hooks';

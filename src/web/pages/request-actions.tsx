@@ -1,4 +1,4 @@
-/** Shows buttons for the actions on a request. */
+/** Shows buttons for actions on a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,

@@ -7,7 +7,7 @@ export interface Options {
   /** Days until the retention date; empty for the default. */
   days: string;
   isMailed: boolean;
-  /** Email address; empty for the address of the quota. */
+  /** Email address; empty for the quota's address. */
   address: string;
 }
 

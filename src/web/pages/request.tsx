@@ -15,7 +15,7 @@ import { RequestFiles } from './request-files';
 
 const PAGE = 50;
 
-/** Largest request id, because request ids are integers of 32 bits. */
+/** Largest request id, because request ids are 32-bit integers. */
 const MAX_ID = 2 ** 31 - 1;
 
 /** Minimum time between two reloads of the view, because files may be restored faster than users read. */

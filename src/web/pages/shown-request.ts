@@ -1,4 +1,4 @@
 import type { RequestQuery } from '../../generated/web-operations';
 
-/** The request that the view of one request shows. */
+/** The request shown in the view of a single request. */
 export type ShownRequest = NonNullable<RequestQuery['request']>;

@@ -1,4 +1,4 @@
-/** Common parts of the list views of the site: title, table and paging. */
+/** Common parts of the site's list views: title, table and paging. */
 import type { TypedDocumentNode } from '@urql/core';
 import type { ComponentChildren } from 'preact';
 import type { SitePart } from '../../generated/web-operations';
@@ -55,7 +55,7 @@ interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' |
   parts: SitePart[];
 }
 
-/** Returns the view of a list without filters. */
+/** Returns a list view without filters. */
 export function createSitePage<Data, Node>({ document, parts, ...props }: SitePage<Data, Node>) {
   return function Page() {
     const paging = usePaging();

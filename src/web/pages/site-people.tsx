@@ -1,4 +1,4 @@
-/** Shows users with their fair shares, suspensions, and tape copies whose verification failed. */
+/** Shows users with their fair shares, suspensions, and tape copies that failed verification. */
 import {
   SiteFailuresDocument,
   type SiteFailuresQuery,

@@ -1,4 +1,4 @@
-/** Shows the current work of the drives, and the planned order of the volumes. */
+/** Shows what the drives are doing, and the planned order of the volumes. */
 import { SitePlanDocument, type SitePlanQuery } from '../../generated/web-operations';
 import { count, formatBytes } from '../format';
 import { useSiteQuery } from '../live-site';
@@ -62,7 +62,7 @@ function describeStatus({ isOpen, isClaimed, volume }: Drive): string {
   return isClaimed ? 'Idle' : 'No engine';
 }
 
-/** Shows the planned time of each volume as a bar. The bars of all volumes have the same scale. */
+/** Shows each volume's planned time as a bar. All bars have the same scale. */
 function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
   const begin = Date.parse(at);
   const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.end ? Date.parse(volume.end) : begin)));

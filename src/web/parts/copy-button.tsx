@@ -1,6 +1,9 @@
 import { useState } from 'preact/hooks';
 
-/** Copies a text to the clipboard. Browsers allow no clipboard over plain HTTP, so the button then shows the text. */
+/**
+ * Copies a text to the clipboard. Browsers do not allow clipboard access over plain HTTP, so the button shows the text
+ * instead.
+ */
 export function CopyButton({ text, name }: { text: string; name: string }) {
   const [outcome, setOutcome] = useState<'copied' | 'shown'>();
   const copy = async () => {

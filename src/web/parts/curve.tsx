@@ -6,7 +6,7 @@ const HEIGHT = 120;
 
 export interface CurveProps {
   title: string;
-  /** Value at a time; null if it is unknown, so that the chart has a gap there. */
+  /** Points of the chart. A null value means unknown, and leaves a gap. */
   points: readonly { at: string; value: number | null }[];
   /** Start of the shown time span, in milliseconds since 1970. */
   from: number;

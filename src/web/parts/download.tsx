@@ -5,7 +5,8 @@ import { Refused } from './problem';
 
 /**
  * Downloads a restored file. A browser that saves a link does not show why the download failed, so the page requests
- * the first byte beforehand. A link sends no token, so the page fetches the whole file if the user has signed in.
+ * the first byte beforehand. A link does not send a token, so the page fetches the whole file if the user has signed
+ * in.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();

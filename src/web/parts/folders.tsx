@@ -1,4 +1,4 @@
-/** Shows links to the folders above the search text, and to the folders directly below. */
+/** Shows links to the folders above the search text, and to the folders directly below it. */
 import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 

@@ -7,7 +7,7 @@ interface MomentProps {
   isFull?: boolean;
   /**
    * Whether to show the time as past or as future, regardless of the browser's clock. Without `side`, the browser's
-   * clock decides, although the clock may be wrong and a planned event may be late.
+   * clock decides, although it may be wrong, or a planned event may be late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

@@ -1,6 +1,6 @@
 import type { CombinedError } from '@urql/core';
 
-/** Describes the error of a query. */
+/** Describes why a query failed. */
 export function messageOf(error: CombinedError): string {
   const text = error.graphQLErrors.map(({ message }) => message).join('; ');
   return (
@@ -8,7 +8,7 @@ export function messageOf(error: CombinedError): string {
   );
 }
 
-/** Describes the error of a change. If the connection was lost, the gateway may have made the change nevertheless. */
+/** Describes why a change failed. If the connection was lost, the gateway may still have made the change. */
 export function messageOfChange(error: CombinedError): string {
   const isUnanswered = error.graphQLErrors.length === 0 && !error.response;
   return isUnanswered ? 'The gateway does not respond; it is unknown whether the change was made.' : messageOf(error);
@@ -28,7 +28,7 @@ export function Problem({ error, again }: { error: CombinedError; again?: () => 
   );
 }
 
-/** Shows the error of a change, if there is one. */
+/** Shows why a change failed, if it did. */
 export function Refused({ why }: { why: string | undefined }) {
   if (why === undefined) return null;
   return (

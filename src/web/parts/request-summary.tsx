@@ -10,15 +10,15 @@ interface RequestSummaryProps {
   request: RequestLineFragment;
   /** Text before the label of the progress bar in a list. */
   name?: string;
-  /** Whether screen readers read changes of the progress aloud. */
+  /** Whether screen readers announce progress. */
   isLive?: boolean;
   /** Reason why the request contains no files, if known. */
   why?: string;
-  /** Additional text on the line with the numbers of files. */
+  /** Additional text on the line with the file counts. */
   children?: ComponentChildren;
 }
 
-/** Shows the share of files on disk as a bar, and the numbers of all files and of failed files as text. */
+/** Shows the share of files on disk as a bar, and the counts of all files and of failed files as text. */
 export function RequestSummary({ request, name, isLive = false, why, children }: RequestSummaryProps) {
   const { state, filesOnDisk, filesTotal, filesFailed } = request;
   const what = isOver(state) ? 'files that were on disk' : 'files on disk';

@@ -1,10 +1,10 @@
-/** Signs users in at an identity provider of the gateway (OpenID Connect, code flow with PKCE). */
+/** Signs users in through one of the gateway's identity providers (OpenID Connect, code flow with PKCE). */
 import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 
 /** A token for the gateway. */
 export interface StoredToken {
   token: string;
-  /** Issuer of the token; only for a token of an identity provider. */
+  /** Issuer of the token; only for a token from an identity provider. */
   issuer?: string | undefined;
   /** Refresh token, with which the page requests the next token. */
   refreshToken?: string | undefined;
@@ -25,7 +25,7 @@ interface PendingSignIn {
   verifier: string;
   state: string;
   nonce: string;
-  /** Location in the page to which the user returns after the sign-in. */
+  /** Location in the page to which the user returns after signing in. */
   hash: string;
   isPersistent: boolean;
 }
@@ -45,7 +45,7 @@ function redirectUri({ issuers }: Providers, issuer: string): string {
 
 const ISSUER = 'issuer';
 
-/** @returns undefined if the gateway has no provider for sign-in on pages */
+/** @returns undefined if the gateway has no identity provider for signing in on a page */
 export async function findProviders(): Promise<Providers | undefined> {
   const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
   if (!response.ok) return undefined;
@@ -56,7 +56,7 @@ export async function findProviders(): Promise<Providers | undefined> {
 
 /**
  * Redirects to the provider.
- * @throws Error with a message for people
+ * @throws Error with a message for users
  */
 export async function startSignIn(providers: Providers, issuer: string, isPersistent: boolean): Promise<void> {
   const oauth = await import('oauth4webapi');
@@ -90,7 +90,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
 /**
  * Completes a sign-in after the provider's redirect.
  * @param store stores the token, for this tab or permanently
- * @returns an error message for people; undefined after success, or without a redirect
+ * @returns an error message for users; undefined after success, or without a redirect
  */
 export async function finishSignIn(
   store: (token: StoredToken, isPersistent: boolean) => void,

@@ -1,4 +1,4 @@
-/** Stores the user's token for this tab or, if the user chooses so, for the browser. */
+/** Stores the user's token for this tab or, if the user asks for it, for the whole browser. */
 
 import type { StoredToken } from './oidc';
 
@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** Time before the expiry of a token at which the page renews the token. */
+/** The page renews a token this long before it expires. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the user's token. If the token is about to expire, first renews the token. */
+/** Returns the user's token, and renews it if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
@@ -34,8 +34,9 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /**
- * Renews the stored token, in one tab at a time: a provider may revoke a login whose refresh token is used twice. If the
- * provider does not answer, the next call retries, and the gateway decides whether the old token is valid.
+ * Renews the stored token, in only one tab at a time, because a provider may revoke a login if its refresh token is
+ * used twice. If the provider does not answer, the next call retries, and the gateway decides whether the old token is
+ * valid.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
@@ -49,8 +50,8 @@ async function renewStored(kept: StoredToken): Promise<void> {
 }
 
 /**
- * Calls `use` under a lock that all tabs share. Calls `use` without a lock on HTTP pages of other hosts, for which
- * browsers have no locks.
+ * Calls `use` under a lock that all tabs share. On HTTP pages from other hosts, browsers do not offer locks, and `use`
+ * is called without a lock.
  */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
