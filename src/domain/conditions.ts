@@ -74,14 +74,14 @@ export function isResting(time: string | Sql): Sql {
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
- * The drives of the volume's library find files by their paths, and need no position. PostgreSQL runs this subquery
+ * The drives of the volume's library find files by path, and do not need a position. PostgreSQL runs this subquery
  * once, even for a queue of a million recalls.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
 /**
- * The volume's library is a staging library, or its drives find files by their paths, so that reading needs no
+ * The volume's library is a staging library, or its drives find files by their paths, so that reading does not need a
  * position.
  */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id

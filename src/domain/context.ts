@@ -8,7 +8,7 @@ import type { Standbys } from '../db/standby/standbys.js';
 import type { EventFeed } from '../events/events.js';
 import type { Refusals } from './audit/audit.js';
 
-/** Checks the settings of a library (src/tape/kinds.ts). @throws SettingsError */
+/** Checks a library's settings (src/tape/kinds.ts). @throws SettingsError */
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 interface StagingTerms {

@@ -48,7 +48,7 @@ export function isReserved(name: string): boolean {
   return RESERVED.has(plain.toLowerCase());
 }
 
-/** Checks the name of a user, a group or a service. @throws InvalidInputError */
+/** Checks the name of a user, group or service. @throws InvalidInputError */
 export function checkCallerName(field: string, value: string): string {
   const name = checkText(field, value);
   if (name === '') throw new InvalidInputError(field, 'must not be empty');
@@ -79,8 +79,8 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path. Rejects parts such as `..`, so that the path of a copy stays below the mount point. A part
- * has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
+ * Checks an absolute path. Rejects parts such as `..`, so that a copy's path stays below the mount point. A part has at
+ * most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -109,7 +109,7 @@ export function findPathProblem(value: string): string | undefined {
 }
 
 /**
- * Returns the normalized form of an invalid path, such as `/a/b` for `/a//./b`; undefined if there is no valid form.
+ * Returns the normalized form of an invalid path, such as `/a/b` for `/a//./b`; undefined if it cannot be normalized.
  */
 export function findNamesake(value: string): string | undefined {
   const namesake = path.posix.normalize(`/${value}`);

@@ -107,7 +107,7 @@ export async function readFence(ctx: Context): Promise<string | null> {
   return row?.reason ?? null;
 }
 
-/** Records the location of the database. Clears `isStamping`, which an engine sets again with its next stamp. */
+/** Records the database's location. Clears `isStamping`, which an engine sets again with its next stamp. */
 export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }

@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists by keyset, so that a page after a deleted row is still correct. One statement reads a page of
- * the inner list of each parent, for example a page of files for each request. Prisma would read each inner list whole.
+ * each parent's inner list, for example a page of files for each request. Prisma would read each inner list whole.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -10,7 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
-/** The part of a list between two keys. If `inverted`, the page begins at the end of the list, last row first. */
+/** The part of a list between two keys. If `inverted`, the page begins at the end of that part, last row first. */
 export interface KeyPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -224,7 +224,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of the inner list of each parent with one statement. Omits parents with empty pages. */
+/** Reads a page of each parent's inner list with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
@@ -249,8 +249,8 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for several parents, it
- * plans each time.
+ * Selects the parents. For a single parent, PostgreSQL keeps a prepared statement's plan; for several parents, it plans
+ * the statement each time.
  */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;

@@ -1,8 +1,8 @@
 /**
- * Limits the number of database connections that operations which change data occupy. A change may wait for the
- * catalogue lock during an import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a
- * limited part of the connections fairly. Changes of rows that are locked only briefly have their own share of the
- * connections, so that an operator can suspend something at any time.
+ * Limits how many database connections are occupied by operations that change data. A change may wait for the catalogue
+ * lock during an import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a limited
+ * part of the connections fairly. Changes of rows that are locked only briefly have their own share of the connections,
+ * so that an operator can suspend something at any time.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -31,7 +31,7 @@ export async function withSlot<T>(
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the process's own work needs no slot
+  if (share === undefined) return await work(); // the process's own work does not need a slot
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();

@@ -1,6 +1,6 @@
 /**
- * Drives and their leases. At most one engine has the lease of a drive. Leases expire by the database's clock. Each
- * claim of a drive increases its epoch. A write with an older epoch changes nothing.
+ * Drives and their leases. At most one engine has a drive's lease. Leases expire by the database's clock. Each claim of
+ * a drive increases its epoch. A write with an older epoch changes nothing.
  *
  * After a failover or a restore from a backup, the database may lack the latest claims. So the time of a claim serves
  * as its epoch, and no epoch is used twice. If the clock is behind, the engine's id still identifies who holds the

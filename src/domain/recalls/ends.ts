@@ -59,8 +59,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall whose file was changed by an import during the recall. The file is read from tape again. `copy`,
- * which contains the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
+ * Result of a recall during which an import changed the file. The file is read from tape again. `copy`, which contains
+ * the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -87,12 +87,13 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // lock the requests of the files: if a request ended before the commit, its files would remain on disk
+    // lock the requests that contain the files: if a request ended before the commit, its files would remain on disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
     );
-    // read the running recalls only once, because another engine may claim the drive between two statements
+    // read the running recalls with a single statement, because another engine may claim the drive between two
+    // statements
     const held = await findRunUnder(tx, lease, reported);
     const outcomes = reported.filter(({ fileId }) => held.has(fileId));
     await dateLateRequests(ctx, tx, [...held]);
@@ -333,7 +334,7 @@ export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint }
 /**
  * Records the inodes of complete copies before the copies are published, so that the next holder of the drive
  * recognizes the copies.
- * @returns the ids of the files to publish
+ * @returns the ids of files to publish
  */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
@@ -390,7 +391,9 @@ export async function endStaleFiles(
 
 const UNPLACED = 'the catalogue has no volume and position for this file';
 
-/** Fails recalls of files without a position, which no drive can read. @returns the number of failed recalls */
+/**
+ * Fails recalls of files that no drive can read because they have no position. @returns the number of failed recalls
+ */
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
     const rows = await tx.query<{ fileId: bigint }>(

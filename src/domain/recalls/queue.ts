@@ -88,14 +88,14 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files of a volume that a drive plans at once. If more files wait, the drive makes another plan
- * after it has read these files.
+ * Maximum number of a volume's files in one plan of a drive. If more files wait, the drive makes another plan after it
+ * has read these files.
  */
 const PLANNED_FILES = 5000;
 
 /**
  * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path. A
- * file appears once, for the user of the request with the highest priority.
+ * file appears only once, for the user whose request has the highest priority.
  * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(

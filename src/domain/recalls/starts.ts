@@ -157,7 +157,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Whether the file's position on tape is known, or the library needs no position. */
+  /** Whether the file's position on tape is known, or the library does not need one. */
   hasPosition: boolean;
   /** Whether the file's last copy is still in the restore area. */
   hasCopy: boolean;
@@ -285,8 +285,8 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Returns files whose paths conflict with the path of another file's copy: the paths are equal, or one is a parent
- * directory of the other.
+ * Returns files whose paths conflict with another copy's path: the paths are equal, or one is a parent directory of the
+ * other.
  */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>

@@ -1,5 +1,5 @@
 /**
- * Adopts the requests of another system, with their ids and times. An adopted request is charged even if its quota is
+ * Adopts requests from another system, with their ids and times. An adopted request is charged even if its quota is
  * full.
  */
 

@@ -53,7 +53,7 @@ export interface CreateRequestInput extends LimitsInput {
 /**
  * Creates a request, and charges its quota for the files that are in the catalogue. Files that enter the catalogue
  * later join the request as long as its limits and the quota allow.
- * @returns the id of the request
+ * @returns the request's id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
@@ -63,9 +63,9 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for a part of a stage request. If a file cannot be staged, records why, and the file never joins
+ * Creates a request for one part of a stage request. If a file cannot be staged, records why, and the file never joins
  * the request.
- * @returns the id of the request; undefined if no file can be staged, so that no request is created
+ * @returns the request's id; undefined if no file can be staged, so that no request is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
 export async function createForStageRequest(
@@ -280,7 +280,7 @@ function insertRequest(
 
 /**
  * Stores a request that lists its files. Known paths become request files; unknown paths become unresolved paths.
- * @returns the id of the request, the number of its files, and the number of restored files among them
+ * @returns the request's id, the number of its files, and how many of them are restored
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
@@ -322,8 +322,8 @@ async function storeListed(
 }
 
 /**
- * Stores a request of the files whose path contains the pattern.
- * @returns the id of the request, the number of its files, and the number of restored files among them
+ * Stores a request for the files whose path contains the pattern.
+ * @returns the request's id, the number of its files, and how many of them are restored
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
@@ -367,8 +367,7 @@ export interface StageRequestFileInput {
 /**
  * Stores a request that contains the listed files, in order, if the quota has room for them. Excludes each file larger
  * than the quota's free room, so that later files may still fit.
- * @returns the id of the request, the number of its files, and the number of restored files among them; no id if no
- *   file fits
+ * @returns the request's id, the number of its files, and how many of them are restored; no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 async function storeFitting(

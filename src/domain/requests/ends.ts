@@ -20,7 +20,7 @@ import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
  * Ends a request now, releases its files and refunds its quota. Does nothing if the request has already ended.
- * @returns the id of the request
+ * @returns the request's id
  * @throws NotFoundError
  */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
@@ -89,7 +89,7 @@ export async function endRequests(
 
 /**
  * Removes waiting recalls that no live request needs. The engine stops the running recalls (recalls/queue.ts).
- * @param files a query that returns the ids of the released files
+ * @param files a query that returns the released files' ids
  */
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
@@ -116,7 +116,7 @@ interface ReleaseFilesInput {
  * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its
  * only record, so a second release is rejected.
  * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
- * @returns the id of the request
+ * @returns the request's id
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, nothing has changed
  */

@@ -6,8 +6,8 @@
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
  * smallest size of the unrecorded files (`excluded_size`). When a user has reached the limit, imports still add files
  * to requests with room, but record no further excluded files. When a request has room for a file of size
- * `excluded_size`, joins.ts searches the catalogue for the request's pattern. joins.ts searches the catalogue even
- * while recorded paths of the request still wait for room.
+ * `excluded_size`, joins.ts searches the catalogue for the request's pattern. The search runs even while recorded paths
+ * of the request still wait for room.
  *
  * Files that are not excluded need rows too (request files). So an import adds at most `limits.importJoins` files to a
  * user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
@@ -124,7 +124,7 @@ const MAX_BLOCKED_MS = 20;
  * `limits.importJoins` files for each user. If a request has more matches than allowed, one more row contains the
  * smallest matching file of a page, and is marked `is_over`. Later calls in the same transaction search only requests
  * that no earlier call has searched.
- * @param of.files a query that returns the ids of the files
+ * @param of.files a query that returns the files' ids
  * @param of.as a table with `id`, `path` and `size` of the files
  * @param isOpenPattern a condition on the request `r`
  */
@@ -249,9 +249,7 @@ class MatchBuffer {
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);
   }
 
-  /**
-   * Adds a row for the smallest excluded file of each request at the end of a page. @returns the ids of these requests
-   */
+  /** At the end of a page, adds a row for each request's smallest excluded file. @returns the requests' ids */
   endPage(): number[] {
     const ids = [...this.excluded.keys()];
     for (const [requestId, { id }] of this.excluded) this.rows.push({ requestId, fileId: id, isOver: true });

@@ -26,7 +26,7 @@ import { settleRequestFiles } from './request-files.js';
  * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
  * to requests whose pattern matches. Files are added to a request in the order of their paths, until a file exceeds a
  * limit. Files are charged to a quota in the order of its requests, until a file does not fit.
- * @param files a query that returns the ids of the files
+ * @param files a query that returns the files' ids
  * @param options.which a condition on the requests `r`
  */
 async function joinFiles(

@@ -1,10 +1,10 @@
 /**
- * Request files: the files of a request and their states.
+ * Request files: a request's files and their states.
  *
  * All functions work on sets of files in the caller's transaction. A new request and an engine that moves the same
- * files must see each other's changes. So a transaction that changes a file first locks the row of the file, and then
- * reads request files in another statement. A transaction that adds request files first locks the files that are not
- * ONTAPE, and then reads the stages of all files.
+ * files must see each other's changes. So a transaction that changes a file locks the file's row before it reads
+ * request files in another statement. A transaction that adds request files locks the files that are not ONTAPE before
+ * it reads the stages of all files.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -18,8 +18,8 @@ import type { Context } from '../context.js';
 import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
- * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy
- * gets no recall until an engine has checked the copy (disks/removals.ts). Also updates the counts and states of the
+ * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy is
+ * not recalled until an engine has checked the copy (disks/removals.ts). Also updates the counts and states of the
  * requests, and queues emails that are due. The caller must have locked the requests, which must be live. Calling this
  * function twice is safe.
  * @param options.queuesMail false if no email can be due
@@ -156,14 +156,13 @@ function containsOneOf(fileIds: readonly bigint[]): Sql {
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
 }
 
-/** Locks the live requests that contain any of the files. @returns the ids of the requests */
+/** Locks the live requests that contain any of the files. @returns the requests' ids */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, containsOneOf(fileIds));
 }
 
 /**
- * Locks the live requests that contain any of the files and for which no recall has begun. @returns the ids of the
- * requests
+ * Locks the live requests that contain any of the files and for which no recall has begun. @returns the requests' ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
@@ -176,7 +175,7 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  *
  * Requests that were created between two of the locks are locked without waiting, because their transactions may wait
  * for the files. If a request created in between is already locked, the transaction runs again.
- * @returns the ids of the requests
+ * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const requestIds = await lockRequestsOf(tx, fileIds);

@@ -2,7 +2,7 @@
  * Watches requests and stages: yields their current state first, then every change to it, in order. A watcher that
  * resumes after an event gets the later events instead of the current state.
  *
- * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
+ * One statement reads the state, the newest event's id, and the batches of events that do not have ids yet. So a
  * watcher does not miss a change, and does not get a change that the first state already includes.
  */
 
@@ -143,8 +143,8 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /**
- * Returns whether a volume, the user or a library of the request is suspended. The end of a suspended request is
- * unknown.
+ * Returns whether the request's user, or a volume or library that it needs, is suspended. It is unknown when a
+ * suspended request will end.
  */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
@@ -170,7 +170,7 @@ const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 /** Bytes that a drive could read in the time that it takes to find, sync and record a file. */
 const BYTES_PER_FILE = 100e6;
 
-/** Estimates the end of a request from the rate of files and bytes since the first recall began. */
+/** Estimates when a request will end from the rate of files and bytes since the first recall began. */
 export function estimateEnd(
   progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
   start: string | null,
@@ -212,7 +212,7 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // the owner of a request may see all its files
+  // a request's owner may see all its files
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const reported = new ReportedStages();
@@ -282,7 +282,7 @@ async function* reportStages(
 }
 
 /**
- * Returns the query of the next page of stages. Omits absent conditions, so that PostgreSQL sees which index it may
+ * Returns the query for the next page of stages. Omits absent conditions, so that PostgreSQL sees which index it may
  * use.
  */
 function presentStages(

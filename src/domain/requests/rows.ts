@@ -98,7 +98,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
   return toRequest(row);
 }
 
-/** Parses the id of a request. @throws NotFoundError if the text is not an id */
+/** Parses a request id. @throws NotFoundError if the text is not an id */
 export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (!(id <= 0x7fffffff)) throw notFound(quote(text));

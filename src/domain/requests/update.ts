@@ -43,11 +43,11 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
- * ended request and charges its files again. If a limit is raised, excluded files join the request immediately. A lower
- * limit never removes files from a live request.
+ * Changes the fields of a request that are given in the input. A retention in the past ends the request. A retention in
+ * the future revives an ended request and charges its files again. If a limit is raised, excluded files join the
+ * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system has granted the request, so that its quota cannot reject a revival
- * @returns the id of the request
+ * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(
@@ -93,7 +93,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // lock the quota, so that no other transaction removes the quota of a live request
+    // lock the quota, so that no other transaction removes a live request's quota
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
@@ -221,7 +221,7 @@ interface RetryRequestInput {
 /**
  * Retries all failed files of a live request, with the full number of tries and without a new charge. Ends the pauses
  * before the next recalls of the failed files, even if other requests wait for the same files.
- * @returns the id of the request
+ * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
@@ -273,9 +273,9 @@ async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Pro
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request. The default priority is 0. Drives recall files with a higher priority first,
- * whichever user requested them.
- * @returns the id of the request
+ * Sets a request's priority. The default priority is 0. Drives recall files with a higher priority first, whichever
+ * user requested them.
+ * @returns the request's id
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {

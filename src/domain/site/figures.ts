@@ -32,7 +32,7 @@ export interface SiteFigures {
   }[];
   suspensions: { kind: string; mode: string; number: number }[];
   mail: { waiting: number; failing: number; oldestSeconds: number };
-  /** Number of batches whose events have no ids yet. */
+  /** Number of batches whose events do not have ids yet. */
   unnumberedBatches: number;
 }
 

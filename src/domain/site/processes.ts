@@ -35,8 +35,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that the process `p` has no recent heartbeat, and that another process has replaced it. A process
- * replaces one dead process of its kind on its host, because the service manager starts killed processes again.
+ * The condition that the process `p` has not written a heartbeat recently, and was replaced by another process. A
+ * process replaces one dead process of its kind on its host, because the service manager starts killed processes again.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

@@ -32,8 +32,8 @@ const EVENTS = 5000;
 
 /**
  * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash, the next run continues the
- * deletion. Batches are marked first, in the order of their ids, so that no reader gets part of a batch that is being
- * deleted. Only one engine prunes at a time.
+ * deletion. Batches are marked before they are deleted, in id order, so that a reader never gets part of a batch that
+ * is being deleted. Two engines never delete events at the same time.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);

@@ -1,7 +1,7 @@
 /**
- * Watches the site and the requests of a caller, so that views can refresh the parts that changed. All watchers of a
- * gateway share one check per second. A watcher gets all changes since its last message in a single message, so a slow
- * client gets fewer messages and needs little memory.
+ * Watches the site and a caller's requests, so that views can refresh the parts that changed. All watchers of a gateway
+ * share one check per second. A watcher gets all changes since its last message in a single message, so a slow client
+ * gets fewer messages and needs little memory.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -51,8 +51,8 @@ class Watchers<Item> {
   }
 
   /**
-   * Yields changes. In the first value, `hasMore` is true. A client that reads everything after the first value misses
-   * no change.
+   * Yields changes. `hasMore` is true in the first value. A client that reads everything after the first value does not
+   * miss a change.
    */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
@@ -164,7 +164,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // a change that only affects the order of the queue, such as a priority, writes no event
+  // a change that only affects the queue's order, such as a new priority, does not write an event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });
@@ -186,9 +186,7 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/**
- * Yields all parts of the site first. After that, yields the parts that changed, about once a second and without end.
- */
+/** Yields all parts of the site, and after that only the parts that changed, about once a second and without end. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
@@ -252,8 +250,8 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
 /**
- * Yields the requests that were created, changed or ended, about once a second and without end. In the first value,
- * `hasMore` is true.
+ * Yields the requests that were created, changed or ended, about once a second and without end. `hasMore` is true in
+ * the first value.
  */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');

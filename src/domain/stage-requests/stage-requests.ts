@@ -36,7 +36,7 @@ interface CreateStageRequestInput {
 /**
  * Creates a stage request. A file that cannot be staged is not an error: `readStageRequest` reports why it cannot be
  * staged. If the process dies, the requests that were already created stay until their retention ends.
- * @returns the id of the stage request
+ * @returns the stage request's id
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
  *   removed
  */
@@ -89,7 +89,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files with invalid paths, which no file in the catalogue can have. */
+  /** Files with an invalid path, so that they cannot be in the catalogue. */
   invalid: StageRequestFileInput[];
 }
 
@@ -171,9 +171,9 @@ export interface StageRequestRow {
   id: string;
   quota: string;
   madeAt: string;
-  /** Time at which the first recall of a file started; null if no recall has started. */
+  /** When the first recall of a file started; null if no recall has started. */
   startedAt: string | null;
-  /** Time at which the last file was on disk or failed; null while a file is pending. */
+  /** When the last file arrived on disk or failed; null while a file is pending. */
   endedAt: string | null;
 }
 
@@ -214,7 +214,7 @@ async function findStageRequest(ctx: Context, id: string): Promise<StageRequestR
   return stageRequest;
 }
 
-/** Selects the files of a stage request with their states. */
+/** Selects a stage request's files with their states. */
 function filesOf(ctx: Context, id: string): Sql {
   const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
   return sql`
@@ -341,8 +341,8 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
 }
 
 /**
- * Cancels the requests of a stage request, and deletes the stage request. After an error, the requests cancelled so far
- * stay cancelled.
+ * Cancels a stage request's requests, and deletes the stage request. After an error, the requests cancelled so far stay
+ * cancelled.
  * @throws NotFoundError, ForbiddenError
  */
 export async function removeStageRequest(ctx: Context, id: string): Promise<void> {
@@ -351,7 +351,7 @@ export async function removeStageRequest(ctx: Context, id: string): Promise<void
 }
 
 /**
- * Returns the requests of a stage request, and checks that the caller may change all of them.
+ * Returns a stage request's requests, and checks that the caller may change all of them.
  * @throws NotFoundError, also if the caller may not see the stage request; ForbiddenError
  */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
@@ -407,7 +407,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** Releases the given files of each request. Files that are on disk stay COMPLETED in the stage request. */
+/** Releases files of several requests. Files that are on disk stay COMPLETED in the stage request. */
 async function releaseByRequest(
   ctx: Context,
   stageRequestId: string,
@@ -426,8 +426,8 @@ async function releaseByRequest(
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Minimum age in days at which a stage request is deleted. A stage request of this age is complete, and its client has
- * read it.
+ * Age in days beyond which a stage request is deleted. A stage request of this age is complete, and its client has read
+ * it.
  */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */

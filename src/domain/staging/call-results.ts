@@ -68,7 +68,7 @@ export async function takeIntended(
   );
 }
 
-/** Records that the library has accepted a batch. @returns the number of files that still have the id of the batch */
+/** Records that the library has accepted a batch. @returns the number of files that still have the batch's id */
 export async function recordAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
@@ -338,8 +338,8 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
 }
 
 /**
- * Ends or retries the recalls that wait for files which the library cannot stage. Also releases the stage requests of
- * these files.
+ * Ends or retries recalls that wait for files that the library cannot stage. Also releases the stage requests for these
+ * files.
  */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;

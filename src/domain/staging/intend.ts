@@ -28,7 +28,7 @@ export async function readUnasked(ctx: Context, libraryId: number): Promise<Queu
 export interface Unasked {
   fileId: bigint;
   size: bigint;
-  /** Owner of the quota of the first request that contains the file. */
+  /** User whose quota is charged for the first request that contains the file. */
   user: string;
 }
 
@@ -109,7 +109,7 @@ export interface Room {
  * file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer wait,
  * and files that another engine has already stored.
  * @returns the ids of the stored files; `isFull` if there was no room for further files
- * @throws Error if the engine has lost the lease of the library
+ * @throws Error if the engine has lost its lease on the library
  */
 export async function intendFiles(
   ctx: Context,

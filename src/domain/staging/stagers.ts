@@ -1,5 +1,5 @@
 /**
- * Decides which engine calls a staging library. At most one engine has the lease of a library, as for drives
+ * Decides which engine calls a staging library. At most one engine has a library's lease, as for drives
  * (recalls/drives.ts). The lease only avoids needless calls: two engines do no harm, because their calls have different
  * batch ids. After failures, calls to a library and reads from it pause separately (health/circuits.ts).
  */
