@@ -5,7 +5,7 @@
 import { TapeError } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 
-/** Shortest and longest wait in seconds that Tapegate accepts from a library that says when to retry. */
+/** Shortest and longest wait, in seconds, that Tapegate accepts if a library says when to retry. */
 const RETRY_SECONDS = { least: 1, most: 3600 };
 
 /** Reports that the library is busy and has said when to retry. */
@@ -42,23 +42,23 @@ export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
-   * Name of the file's volume, for libraries that need the volume. A catalogue may contain one volume for a whole
-   * library, without positions of files.
+   * Name of the file's volume, for libraries that need it. A catalogue may contain one volume for a whole library,
+   * without file positions.
    */
   volume: string;
   position: bigint | null;
   size: bigint;
   /**
-   * Checksum, such as `adler32:…`, if the reader compares the checksum of the bytes. In this case the library need not
-   * compare the checksum.
+   * Checksum, such as `adler32:…`, if the reader compares it with the bytes. If so, the library need not compare the
+   * checksum.
    */
   checksum?: string | null | undefined;
 }
 
 /**
- * State of a file at the library:
+ * A file's state in the library:
  * - `waiting`: the file will arrive;
- * - `ready`: the file is readable until `until`, or until its release or eviction if `until` is null;
+ * - `ready`: the file is readable until `until`, or, if `until` is null, until the file is released or evicted;
  * - `failed`: the file will not arrive; the class of the TapeError says whether a retry can help;
  * - `forgotten`: the library does not know the stage request, which must be repeated.
  */
@@ -78,34 +78,36 @@ export interface Demand {
 export interface RetainedFile {
   path: string;
   /**
-   * Time at which the library evicts the file from its disk. Null if the time is unknown, in which case the engine
-   * repeats the release later.
+   * Time at which the library evicts the file from its disk. Null if the time is unknown; the engine then repeats the
+   * release later.
    */
   until: Date | null;
 }
 
 /**
- * Version of a file, for comparison between several reads. The caller passes an empty object to the first read, which
- * sets the members. Later reads reject any other version of the file. The members stay absent if the library cannot
- * identify versions.
+ * A file's version, for comparison between several reads. The caller passes an empty object to the first read, which
+ * sets the members. Later reads reject the file if it has another version. The members stay absent if the library
+ * cannot identify versions.
  */
 export interface ReadVersion {
-  /** Strong entity tag of the file. */
+  /** The file's strong entity tag. */
   tag?: string | undefined;
   /** Value of the header Last-Modified, if it is a strong validator. */
   modified?: string | undefined;
-  /** Digest of the whole file, after the name of the algorithm. */
+  /** Digest of the whole file, preceded by the name of the digest algorithm. */
   digest?: string | undefined;
-  /** Value of the header If-Range for the next read: the value of Last-Modified if the file has no entity tag. */
+  /**
+   * Value of the header If-Range for the next read: the value of Last-Modified if the file does not have an entity tag.
+   */
   ifRange?: string | undefined;
   /**
-   * Size of the file at the library in bytes. Another size means another version, but another version may have the same
-   * size.
+   * The file's size in the library, in bytes. A different size means a different version, but different versions may
+   * have the same size.
    */
   size?: bigint | undefined;
 }
 
-/** Returns whether a later read can detect another version of the file. */
+/** Returns whether a later read can detect that the file has another version. */
 export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
   return (tag ?? modified ?? digest) !== undefined;
 }
@@ -125,21 +127,23 @@ export interface Charge {
 }
 
 /**
- * Price, wait and prefixes of a staging library. All three depend only on the settings, so any host can compute them
- * without a call to the library.
+ * A staging library's price, wait and prefixes. All three depend only on the library's settings, so any host can
+ * compute them without calling the library.
  */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /** Expected seconds until a requested file is readable; absent if unknown. Estimates prefer measured waits. */
+  /**
+   * Expected seconds until a requested file is readable; absent if unknown. Estimates use measured waits if available.
+   */
   waitSeconds?: { least: number; most: number };
-  /** Catalogue prefixes whose files the library may contain; absent if the library may contain any file. */
+  /** Catalogue prefixes of the files that the library may contain; absent if the library may contain any file. */
   prefixes?: readonly string[];
 }
 
 /** Numbers of requests and bytes, which a provider may bill. */
 export interface Usage {
-  /** Number of requests sent, including requests without a response. */
+  /** Number of requests sent, including requests that received no response. */
   requests: number;
   /** Number of bytes of file contents received. */
   bytes: bigint;
@@ -153,20 +157,20 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
 /**
  * The contract of a staging library. Test suite: test/support/staging-library.ts.
  *
- * A library knows paths, stage requests and bytes, but no Tapegate requests, users or database. A library keeps no
- * state between calls: any process may make the next call, even after a crash. Methods may run concurrently.
+ * A library knows paths, stage requests and bytes, but not Tapegate's requests, users or database. A library does not
+ * store state between calls: any process may make the next call, even after a crash. Methods may run concurrently.
  *
- * Results contain the paths that the caller passed. If the state of a file is unknown, the result omits the file. A
- * library reports the failure of one file as the state of the file. A failure of the whole call is a LibraryError, or a
- * RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an operator must act
- * first, for example on permissions or a certificate. If the signal aborts, a call rejects with the signal's reason.
- * Any other error is a bug of the library.
+ * Results contain the paths that the caller passed. If the state of a file is unknown, the result omits the file. If
+ * one file fails, the library reports the failure as the file's state. If the whole call fails, it throws a
+ * LibraryError, or a RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an
+ * operator must fix the cause, for example a certificate. If the signal aborts, a call rejects with the signal's
+ * reason. Any other error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
   /**
-   * Shortest and longest interval between two polls of a stage request in seconds, unless the library says when to
+   * Shortest and longest interval between two polls of a stage request, in seconds, unless the library says when to
    * retry.
    */
   readonly pollSeconds: { least: number; most: number };
@@ -177,23 +181,23 @@ export interface StagingLibrary {
   /**
    * Requests that the library stages files to its disk. Repeating a call is safe. If the response to an earlier call
    * was lost, a repeated call finds the earlier stage request.
-   * @returns the id of the stage request; `known`: the states of files that are already ready or have already failed
+   * @returns the id of the stage request; `known`: the states of files that are already ready or failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
   /**
    * Returns the states of requested files.
-   * @param demand a stage request that an earlier `stage` call made, with all or some of its files
+   * @param demand a stage request from an earlier `stage` call, with all or some of its files
    */
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
    * Reads the bytes of a ready file in order, starting at `from`. The reader owns each chunk, and may reuse its memory.
    * The reader may stop before the end of the file.
-   * @param version the version of the file that the first read recorded
-   * @throws TapeError PERMANENT if there is no such file; NotReadyError if the file is no longer on the library's disk
+   * @param version the file's version, which the first read recorded
+   * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
    * @throws ChangedError if the file has another version. If a file has neither a checksum nor a recorded version, the
-   *   engine always reads it from the first byte.
+   *   engine always reads the file from the first byte.
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 

@@ -1,4 +1,4 @@
-/** Sends the requests of the WLCG Tape REST API, version 1, and handles the differences between servers. */
+/** Sends requests to the WLCG Tape REST API, version 1, and handles differences between servers. */
 import { quote, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { nameOf, readText } from '../http/exchange.js';
@@ -89,7 +89,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // a server may report only some of the paths: send another request for the other paths
+        // a server may report only some of the paths: send another request for the rest
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -187,7 +187,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors of a call that need not succeed. Calls that must succeed report the same causes. */
+/** Ignores TapeErrors from a call that need not succeed. Calls that must succeed report the same causes. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -210,13 +210,13 @@ class Discovery {
   }
 
   /**
-   * Returns the base URL of the API, without a trailing slash.
+   * Returns the API's base URL, without a trailing slash.
    * @throws LibraryError; RetryLaterError; the signal's reason if the signal aborts
    */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // all callers wait for the same discovery, which has its own time limit, so that no caller's signal aborts it
+    // all callers wait for the same discovery: it has its own time limit, so that a caller's signal cannot abort it
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -228,8 +228,8 @@ class Discovery {
   }
 
   /**
-   * Finds the base URL of the API. Limits the total time, because all callers wait for the result, and a server may
-   * never end its response.
+   * Finds the API's base URL. Limits the total time, because all callers wait for the result, and a server may never
+   * end its response.
    */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
@@ -254,8 +254,8 @@ class Discovery {
   }
 
   /**
-   * Chooses an endpoint from the discovery document, which lists one endpoint for each version of the API. Returns the
-   * first endpoint for version 1.
+   * Chooses an endpoint from the discovery document, which lists one endpoint for each API version. Returns the first
+   * endpoint for version 1.
    */
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
@@ -293,8 +293,8 @@ class Discovery {
 }
 
 /**
- * Returns the error for a failed request of the discovery document. A missing document means that the site has no tape
- * API, or has published it elsewhere.
+ * Returns the error for a failed request for the discovery document. If the document is missing, the site does not have
+ * a tape API, or publishes it elsewhere.
  */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;

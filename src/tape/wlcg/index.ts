@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * After a stage request, the library immediately checks which files are on disk. If such a check finds no file on disk,
- * the library makes no further checks for this time, in milliseconds.
+ * After a stage request, the library immediately checks which files are on disk. If the check does not find a file on
+ * disk, the library does not check again for this time, in milliseconds.
  */
 const POLL_MS = 300_000;
 
@@ -35,7 +35,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /** Time before which a stage request is not followed by an immediate check, as a value of `performance.now()`. */
+  /** Time of `performance.now()` before which the library does not check files immediately after a stage request. */
   private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
@@ -44,7 +44,7 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, ...(token !== undefined && { token: secretPath(env, token) }) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
-    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // total time limit of one request
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // total time limit for one request
     this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
@@ -73,7 +73,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds the files of a new stage request that are already on disk, so that they need not wait for the first poll. */
+  /** Finds files in a new stage request that are already on disk, so that they need not wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -139,13 +139,12 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels the staging of the waiting files in a stage request. If the settings enable release calls, releases all
-   * files.
+   * Cancels the staging of a stage request's waiting files. If the settings enable release calls, releases all files.
    * @returns remote paths of files that may still arrive, if the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
-    if (!answers) return []; // the server does not know the stage request: nothing to release
+    if (!answers) return []; // the server does not know the stage request, so there is nothing to release
     const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
@@ -155,7 +154,7 @@ class WlcgLibrary implements StagingLibrary {
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
     const isOver = [...answers].every(([remote, { word }]) => word === 'failed' || released.has(remote));
-    // delete a stage request without remaining files, because the server would otherwise store it indefinitely
+    // delete the stage request if no files remain in it, because the server would otherwise store it indefinitely
     if (isOver) await attempt(this.api.delete(id, signal));
     return coming;
   }
@@ -174,8 +173,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Returns the state of a file from a poll response; undefined if the file's locality must also be checked. A staged
-   * file stays on disk for the duration `diskLifetime` after `finishedAt`.
+   * Returns a file's state from a poll response; undefined if the file's locality must also be checked. A staged file
+   * stays on disk for the duration `diskLifetime` after `finishedAt`.
    */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
@@ -188,7 +187,7 @@ class WlcgLibrary implements StagingLibrary {
 
   /**
    * Groups files by remote path, because two catalogue paths may map to the same remote path. Returns the state
-   * `failed` for a file that has no valid remote path.
+   * `failed` for each file that does not have a valid remote path.
    */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
     const byRemote = new Map<string, StagedFile[]>();
@@ -207,9 +206,9 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /**
- * Returns the state `failed` for each file that the server refused. If the server refused all of several files, the
- * cause may be the call and not the files.
- * @throws CallRefusedError if the server refused all of several files
+ * Returns the state `failed` for each file that the server refused. If the server refused several files, and accepted
+ * none, the call itself may be the cause.
+ * @throws CallRefusedError if the server refused several files, and accepted none
  */
 function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,
@@ -227,9 +226,7 @@ function toRefusedStates(
   );
 }
 
-/**
- * Combines the ids of the parts of a stage request into one id. The id of several parts is a JSON list of their ids.
- */
+/** Combines the ids of a stage request's parts into one id. The id of several parts is a JSON list of their ids. */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;

@@ -13,7 +13,7 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls until `send` fails. These calls suffice to isolate two or three invalid paths among a
+ * Maximum number of refused calls before `send` fails. That many calls can isolate two or three invalid paths among a
  * thousand. A server that refuses more calls probably refuses all calls.
  */
 const MAX_REFUSALS = 32;
@@ -36,11 +36,11 @@ export class Parts {
 
   /**
    * Sends all paths in as few calls as possible.
-   * - If the server refuses a call as too large, sends its paths in two halves. Later calls are not larger than these
+   * - If the server refuses a call as too large, sends its paths in two halves. Later calls are not larger than the
    *   halves.
    * - If a call contains an invalid path, sends its paths in two halves, until the invalid path is alone in a call.
-   * @returns the results of `send` for all accepted calls, and of `onRefused` for each invalid path
-   * @throws the errors of `send`; CallRefusedError after too many refusals
+   * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
+   * @throws the errors from `send`; CallRefusedError after too many refusals
    */
   async send<T>(
     paths: readonly string[],

@@ -1,6 +1,6 @@
 /**
- * Reads a staged file over HTTP. If a read fails, determines the cause from the file's locality, because servers report
- * the same cause in different ways.
+ * Reads a staged file over HTTP. If a read fails, determines the cause from the file's locality, because different
+ * servers report the same cause differently.
  */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
@@ -34,14 +34,14 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
     yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    // also explain a timeout, because some servers stage a file before they answer
+    // also explain timeouts, because some servers stage a file before they answer
     const problem = error instanceof RefusedError ? error.problem : undefined;
     if (!problem && !(error instanceof SilentServerError)) throw error;
     throw await explain(source, reading, { problem, error, signal });
   }
 }
 
-/** HTTP statuses with which servers answer the read of a file that is not staged. StoRM sends 415. */
+/** HTTP statuses that servers return if a file that is not staged is read. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
@@ -70,7 +70,7 @@ async function explain(
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 
-/** Returns the locality of a file; undefined if the tape API does not report the locality. */
+/** Returns a file's locality; undefined if the tape API does not report it. */
 async function findInfo(api: TapeApi, remote: string, signal: AbortSignal): Promise<Locality | undefined> {
   try {
     return (await api.findLocalities([remote], signal)).get(remote);

@@ -1,6 +1,6 @@
 /**
- * Parses the responses of the WLCG Tape REST API. Members of a response may be missing, null or unknown, because
- * servers differ.
+ * Parses responses from the WLCG Tape REST API. A response's members may be missing, null or unknown, because servers
+ * differ.
  */
 import { TapeError } from '../../core/errors.js';
 import type { FileState, StagedFile } from '../staging.js';
@@ -14,8 +14,8 @@ export interface StageAnswer {
 
 export interface Locality {
   /**
-   * Locality of a file, such as `TAPE`. Undefined if the server reports no locality, because the file does not exist,
-   * or for the reason in `said`.
+   * A file's locality, such as `TAPE`. Undefined if the server does not report it, because the file does not exist, or
+   * for the reason in `said`.
    */
   locality: string | undefined;
   said: string | undefined;
@@ -53,8 +53,8 @@ function textOf(value: unknown): string | undefined {
 }
 
 /**
- * States of a file in a stage request that do not change any more. Some servers write CANCELED instead of CANCELLED. In
- * any other state, the file is waiting.
+ * Final states of a file in a stage request. Some servers write CANCELED instead of CANCELLED. In any other state, the
+ * file is waiting.
  */
 const ENDED = new Map<string, StageAnswer['word']>([
   ['COMPLETED', 'done'],
@@ -65,8 +65,8 @@ const ENDED = new Map<string, StageAnswer['word']>([
 ]);
 
 /**
- * Reads the state of a file from a poll response. As in other clients, a file with an error has failed, whatever its
- * other members contain.
+ * Reads a file's state from a poll response. As in other clients, a file with an error has failed, whatever its other
+ * members contain.
  */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
@@ -80,7 +80,9 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
 /** Largest number that counts as seconds since 1970, in the year 5138. Larger numbers count as milliseconds. */
 const LAST_SECONDS = 1e11;
 
-/** Reads a time. Some servers send seconds, others milliseconds. The number 0 means that there is no time. */
+/**
+ * Reads a time. Some servers send seconds, others milliseconds. The number 0 means that the server has not set a time.
+ */
 function readTime(value: unknown): Date | null {
   const time = Number(value ?? 0);
   if (!(time > 0) || !Number.isFinite(time)) return null;
@@ -111,9 +113,10 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 }
 
 /**
- * Returns the error for a file, according to its locality. If the locality does not show the cause, determines the
+ * Returns the error for a file, according to its locality. If its locality does not show the cause, determines the
  * error class from the server's error texts.
- * @param said the server's error text for the file in the stage request; undefined if the file has not failed there
+ * @param said the server's error text for the file in the stage request; undefined if the file has not failed in the
+ *   stage request
  * @returns undefined if the file can be staged
  */
 export function findFailure(
@@ -135,8 +138,8 @@ export function findFailure(
 }
 
 /**
- * Returns the state of a file that failed or is missing in a poll response, according to the file's locality; undefined
- * if the state is unknown.
+ * Returns the state of a file that failed in a poll response, or is missing from it. The file's locality determines the
+ * state. Returns undefined if the state is unknown.
  */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
@@ -153,7 +156,7 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 }
 
 interface Judged {
-  /** State of the file in the poll response; undefined if the file is missing there. */
+  /** The file's state in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
   /**
    * Whether the poll response contains any files. A poll response that contains files contains all files of the stage
@@ -162,6 +165,6 @@ interface Judged {
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request or one of its parts. */
   isForgotten: boolean;
-  /** Locality of the file; undefined if the server did not report the locality. */
+  /** The file's locality; undefined if the server did not report it. */
   info: Locality | undefined;
 }

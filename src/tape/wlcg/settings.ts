@@ -1,6 +1,4 @@
-/**
- * Settings of the library type `wlcg`. These settings contain no secrets, but the names of files that contain secrets.
- */
+/** Settings for the library type `wlcg`. They do not contain secrets, but the names of files that contain secrets. */
 import { z } from 'zod';
 import { quote, TapeError } from '../../core/errors.js';
 import { isLoopback } from '../../core/net/address-ranges.js';
@@ -25,7 +23,7 @@ import {
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
-/** Schema of an https URL. Also accepts an http URL of this host, because traffic within one host needs no TLS. */
+/** Schema of an https URL. Also accepts an http URL of this host, because traffic within one host does not need TLS. */
 const safeUrl = () =>
   webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
     error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,
@@ -175,7 +173,7 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
       `${quote(path)} is not below the pathPrefix of the library, ${quote(own === '' ? '/' : own)}`,
     );
   }
-  // reject dot segments, because a server may resolve them to the path of another file
+  // reject dot segments, because a server may resolve them to another file's path
   if (/\/\.{1,2}(\/|$)/.test(normal))
     throw new TapeError(
       'PERMANENT',
