@@ -28,7 +28,7 @@ import { readLibraries } from '../libraries/libraries.js';
 import { findJoining, renameExcludedPaths, resolveContained, storeJoining } from '../requests/joins.js';
 
 interface RenameFilesInput {
-  /** Path of a file. A trailing slash selects all files below the prefix. */
+  /** Path of a file, or a prefix with a trailing slash, which selects all files below it. */
   from: string;
   to: string;
   /**
@@ -106,7 +106,7 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
 
 const MAX_NAMED = 3;
 
-/** Rejects new paths that are taken. @throws InUseError; InvalidInputError if a new path is too long */
+/** Rejects new paths that are already taken. @throws InUseError; InvalidInputError if a new path is too long */
 async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
@@ -207,8 +207,8 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 /** SQL condition that the file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
- * SQL condition that a library finds the file `f` by path. A library that has staged the file counts too, because it
- * must release the file by path, even if the file is now on another library's volume.
+ * SQL condition that a library finds the file `f` by path. A library that has staged the file counts even if the file
+ * has moved to another library, because it releases the file by path.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

@@ -212,7 +212,7 @@ function checkVolumeName(field: string, value: string): string {
 /**
  * Locks the requests that contain files in the table `leaving`, the requests' quotas, and the files. Copies the files
  * to the temporary table `known`.
- * @returns the ids of the requests
+ * @returns the request ids
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
   const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${affectedRequests})`);

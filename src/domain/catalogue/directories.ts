@@ -1,4 +1,4 @@
-/** Reads the catalogue as a tree of directories, derived from the paths of files. */
+/** Reads the catalogue as a tree of directories, derived from file paths. */
 
 import { askAtLength } from '../../db/lists/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';

@@ -93,7 +93,7 @@ interface OpenVolume {
 }
 
 /**
- * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
+ * Reserves the next positions for files on the newest volume in the first library. Begins a new volume if the newest
  * volume is closed or does not have room for the next file. A file that is larger than a volume gets a volume of its
  * own. A position is never reserved twice, even if nothing is written to it.
  * @param sizes sizes of the files in bytes

@@ -322,8 +322,8 @@ function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
 }
 
 /**
- * Rejects a library with running recalls. If an import has just moved a file to another library, the running recall of
- * the file stops within seconds.
+ * Rejects a library with running recalls. If an import has just moved a file to another library, the file's running
+ * recall stops within seconds.
  */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(

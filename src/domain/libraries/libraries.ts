@@ -58,7 +58,7 @@ export interface RequestUsage {
   request: string;
   /** Number of requests sent, even if the response was lost. */
   sent: bigint;
-  /** Number of bytes of file contents in the responses to the sent requests. */
+  /** Number of file bytes in the responses to the requests. */
   bytes: bigint;
 }
 

@@ -81,7 +81,7 @@ interface FileGroup {
   /** Whether the recalls of the group's files have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
-  /** Last time at which Tapegate requested a file of this group from the staging library. */
+  /** Last time at which Tapegate requested a file in this group from the staging library. */
   askedAt: string | null;
   files: number;
   bytes: bigint;

@@ -69,13 +69,11 @@ interface PartRow extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** Last time at which Tapegate requested a file of this part from the staging library. */
+  /** Last time at which Tapegate requested a file in this part from the staging library. */
   askedAt: string | null;
 }
 
-/**
- * Reasons for which no end can be estimated, because only an operator's action or an engine's check ends the waiting.
- */
+/** Reasons for which no end can be estimated, because only an operator's action or an engine's check ends the wait. */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -215,7 +213,7 @@ interface EndPart {
   /** Whether the library has staged the part's files on its disk. */
   isStaged: boolean;
   /**
-   * Last time at which Tapegate requested a file of this part from the staging library; null if Tapegate requested
+   * Last time at which Tapegate requested a file in this part from the staging library; null if Tapegate requested
    * none.
    */
   askedAt: string | null;

@@ -174,7 +174,7 @@ export function checkLimit(
 }
 
 /**
- * Checks the user's number of live requests with a pattern, including a new or revived request. The number is exact
+ * Checks how many live requests with a pattern the user has, including a new or revived request. The number is exact
  * only if the caller has called `addUnknownPaths` before, which locks the quota.
  * @throws LimitReachedError
  */

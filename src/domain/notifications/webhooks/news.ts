@@ -16,7 +16,7 @@ import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { linkToRequest } from '../mail/mail.js';
 
-/** Returns the SQL condition that the webhook `w` receives events of the quota. */
+/** Returns the SQL condition that the webhook `w` receives the quota's events. */
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
