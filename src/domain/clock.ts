@@ -33,7 +33,7 @@ interface Reading extends HostTime {
   ahead: number;
   /**
    * The host's clock in seconds since 1970, extrapolated from the first reading of this boot. Null if the first reading
-   * was taken after a jump.
+   * was taken after the clock jumped.
    */
   hostSeconds: number | null;
   madeAt: string;
@@ -114,8 +114,8 @@ export class ClockWatch {
   }
 
   /**
-   * Compares this process's first reading of the server's clock with stored readings. If the server's clock contradicts
-   * the stored readings, continues from the expected time.
+   * Compares this process's first reading of the server's clock with readings from the database. If the server's clock
+   * contradicts the stored readings, continues from the expected time.
    */
   private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
     this.isJudged = true;
@@ -184,7 +184,7 @@ export class ClockWatch {
    * @returns whether the suspension has ended
    */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
-    if (suspendedUntil === null) return false; // an operator suspended the clock, so an operator must resume it
+    if (suspendedUntil === null) return false; // an operator suspended the clock, so only an operator may resume it
     if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
     const { rowCount } = await this.ctx.db.pool.query(

@@ -70,12 +70,12 @@ export function isResting(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 
-/** Library types whose drives find a file by its path. A test compares this list with `findsBy` in tape/kind.ts. */
+/** Types of libraries in which drives find files by path. A test compares this list with `findsBy` in tape/kind.ts. */
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
- * The drives of the volume's library find files by path, and do not need a position. PostgreSQL runs this subquery
- * once, even for a queue of a million recalls.
+ * The drives of the volume's library find files by path, and do not need a position. PostgreSQL runs this subquery a
+ * single time, even if a million recalls wait.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;

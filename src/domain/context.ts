@@ -1,4 +1,4 @@
-/** Context of operations: one object for each process, and one for each caller of a gateway. */
+/** The context in which operations run: one object for each process, and one for each caller of a gateway. */
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Caller } from '../core/caller.js';

@@ -1,5 +1,5 @@
 /**
- * Searches paths for plain, case-sensitive substrings: `match` and `pattern` have no wildcards. Two indexes serve
+ * Searches paths for plain, case-sensitive substrings, without wildcards in `match` and `pattern`. Two indexes serve
  * searches: one of trigrams, and one of the words between delimiters in a path. The word index is faster for digits and
  * dates, because their few trigrams occur in most paths.
  */
@@ -90,7 +90,7 @@ function isBetterByWords(cut: string, words: readonly string[]): boolean {
   return left < 3 || (words.some((word) => /\d/.test(word)) && words.some((word) => word.length >= left));
 }
 
-/** Estimates how rare a word is: few paths contain a given date or number, many contain a given directory name. */
+/** Estimates how rare a word is: a date or number is in few paths, a directory name in many. */
 function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }

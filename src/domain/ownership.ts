@@ -17,13 +17,13 @@ import { allow } from './policy.js';
 /** Identifies this host's current boot. */
 export const boot = readBoot();
 
-/** Location of a database. A field is null if its value is unknown. */
+/** Location of a database. A field is null if unknown. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
   /**
-   * Start time of the server. A copy of the database runs on a server with another start time. A restart also changes
-   * the start time.
+   * Start time of the server. A copy of the database runs on a server that started at another time. A restart also
+   * changes this time.
    */
   started: string;
   /** Data directory of an embedded database. */
@@ -124,8 +124,7 @@ export async function endStamping(ctx: Context): Promise<void> {
 }
 
 /**
- * Stamp in an owner record: the epoch of the process that wrote the stamp, and how many stamps the process has written
- * so far.
+ * Stamp in an owner record: the epoch of the process that wrote it, and how many stamps the process has written so far.
  */
 export interface Stamp {
   epoch: string;
@@ -164,7 +163,7 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
 }
 
 /**
- * Returns the statement that fences a restored database, which is a copy, until a takeover.
+ * Returns the statement that fences a restored database until a takeover, because it is a copy.
  * @param asOf time of the backup in RFC 3339 format, as `backup` and `restore` show it
  */
 export function fenceRestored(asOf: string): Sql {

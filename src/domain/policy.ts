@@ -125,7 +125,7 @@ export function isChanging(operation: Operation): operation is Changing {
   return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
 }
 
-/** For each right, the roles that have it, and the text of the refusal after "may not". */
+/** For each right, the roles that have it, and how the text of a refusal continues after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
@@ -146,7 +146,8 @@ const READ_ONLY = 'do this: its token may only read, without the rights of an op
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // anonymous callers may not add members or webhooks, which would remain when the site later requires authentication
+  // anonymous callers may not add members or webhooks, because these would remain if the site later requires
+  // authentication
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
@@ -156,7 +157,7 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** A caller, and the object that records refused reads. Refused changes are recorded by `audited`. */
+/** A caller, and an object that records the reads refused to the caller. Refused changes are recorded by `audited`. */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**
@@ -205,8 +206,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, which may share the results of reads. The key includes
- * the caller's name if path rules may apply to the caller. The key is undefined for a caller without roles.
+ * Returns a key that is equal for callers with the same rights, so that they can share the results of reads. The key
+ * includes the caller's name if path rules may apply to the caller. The key is undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

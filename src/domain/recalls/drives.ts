@@ -3,8 +3,7 @@
  * a drive increases its epoch. A write with an older epoch changes nothing.
  *
  * After a failover or a restore from a backup, the database may lack the latest claims. So the time of a claim serves
- * as its epoch, and no epoch is used twice. If the clock is behind, the engine's id still identifies who holds the
- * lease.
+ * as its epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the lease.
  */
 
 import { codeOf } from '../../core/errors.js';

@@ -147,7 +147,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files that exceed a limit of their request, so that they are not charged to the quota. */
+/** Marks files that exceed a limit of their request, so that the quota is not charged for them. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (

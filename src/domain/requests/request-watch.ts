@@ -27,10 +27,7 @@ import { getRequest, notFound } from './rows.js';
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A watcher that connects again may resume after this event. */
   eventId: bigint;
-  /**
-   * Time at which the request will end if the rate so far continues; null if unknown, or if a part of the request is
-   * suspended.
-   */
+  /** When the request will end at the present rate; null if unknown, or if a part of the request is suspended. */
   eta: string | null;
 }
 

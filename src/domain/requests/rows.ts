@@ -125,8 +125,8 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Lists requests, oldest first: returns functions for their count, for a page, and for a stream of all requests from
- * one snapshot.
+ * Lists requests, oldest first: returns functions that count them, read a page, and stream all requests from one
+ * snapshot.
  */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
@@ -281,9 +281,9 @@ export async function readUnresolved(
 
 interface UnresolvedCounts {
   unknown: number;
-  /** Number of paths whose files do not fit into the quota. */
+  /** Number of paths excluded because the file does not fit into the quota. */
   refused: number;
-  /** Number of paths whose files exceed the request's own limits. */
+  /** Number of paths excluded because the file exceeds one of the request's own limits. */
   overLimit: number;
 }
 

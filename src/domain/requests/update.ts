@@ -219,8 +219,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. Ends the pauses
- * before the next recalls of the failed files, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. The failed files
+ * are recalled without a further pause, even if other requests wait for the same files.
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */

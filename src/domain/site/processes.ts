@@ -22,7 +22,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** By how many seconds the process lags behind when it reads new events. */
+  /** How many seconds behind the process is in reading new events. */
   lagSeconds: number;
 }
 

@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items that are not in `items` may have changed too, as in the first value. */
+  /** Whether items outside `items` may have changed too, as in the first value. */
   hasMore: boolean;
 }
 

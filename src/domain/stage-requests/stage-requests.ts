@@ -57,7 +57,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // check the limit without the paths of this stage request, which are counted only after it is complete
+    // check the limit without this stage request's paths, because they are counted only when it is complete
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -426,7 +426,7 @@ async function releaseByRequest(
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Age in days beyond which a stage request is deleted. A stage request of this age is complete, and its client has read
+ * Age in days beyond which a stage request is deleted. By this age, a stage request is complete and its client has read
  * it.
  */
 const MIN_DAYS = 1;

@@ -44,8 +44,8 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
  * Gives a new batch id to the files that are due to be requested from the library. Files with the fewest attempts are
  * first. Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library may already have a request for them. Releasing such a
- * file needs the request id in the library's answer.
+ * Includes files that no recall needs any more if the library may already have a request for them. To release a file,
+ * Tapegate needs the request id from the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -338,8 +338,8 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
 }
 
 /**
- * Ends or retries recalls that wait for files that the library cannot stage. Also releases the stage requests for these
- * files.
+ * Ends or retries recalls that wait for files that the library cannot stage. The library's stage requests for the files
+ * are released as well.
  */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;

@@ -159,8 +159,8 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 }
 
 /**
- * Stores in state INTENDED the files whose tape copies must be verified (catalogue/verifications.ts). The caller must
- * already have requested the files that recalls need, because recalls are more urgent.
+ * Stores files in state INTENDED because their tape copies must be verified (catalogue/verifications.ts). The caller
+ * must already have requested the files that recalls need, because recalls are more urgent.
  * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {

@@ -20,9 +20,7 @@ import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
-/**
- * Milliseconds after which other processes no longer have counts of rejections in memory that contain the user's name.
- */
+/** Milliseconds after which no other process has a count of rejections with the user's name in memory. */
 const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
@@ -238,7 +236,7 @@ async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Returns the names that `ownerOf` in src/core/caller.ts gives to callers of this name, in any role. */
+/** Returns the names that `ownerOf` in src/core/caller.ts gives to callers with the name, in any role. */
 function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }
