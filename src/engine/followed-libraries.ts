@@ -17,7 +17,7 @@ interface FollowOptions {
   /**
    * Starts a library's work.
    * @param stop aborts when the library is changed or removed, or `FollowOptions.stop` aborts
-   * @returns a promise that settles when all work of the library has ended
+   * @returns a promise that settles when all of the library's work has ended
    */
   work: (library: Library, stop: AbortSignal) => Promise<unknown>;
 }
@@ -26,7 +26,7 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** All running work, including the work of changed or removed libraries until that work has ended. */
+  /** All running work, including unfinished work for changed or removed libraries. */
   private readonly works = new Set<Promise<unknown>>();
   /** Settings of libraries that this program does not support, by library id. */
   private readonly refused = new Map<number, string>();
@@ -36,7 +36,7 @@ export class FollowedLibraries {
     this.options = options;
   }
 
-  /** Starts work for new libraries and stops the work of changed and removed libraries. Called periodically. */
+  /** Starts work for new libraries and stops it for changed and removed libraries. Called periodically. */
   async follow(): Promise<void> {
     const { contract, keyOf, stop } = this.options;
     const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);

@@ -1,6 +1,6 @@
 /**
  * The engine: drives that recall files, and periodic jobs. Several engines may share a database. An engine may be
- * killed at any line, because every job recovers the work of dead engines.
+ * killed at any line, because every job recovers dead engines' work.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -78,13 +78,12 @@ export interface EngineOptions {
   // only tests set the options below
   /** Time after which another engine may claim an unresponsive engine's drive. */
   leaseSeconds?: number;
-  /** Time that `stop` waits for running work. */
+  /** Time that `stop` waits for running work to end. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
   /**
-   * After this engine could not use a drive or library, it waits this long before it claims it again, so that another
-   * host can.
+   * Pause before this engine again claims a drive or library that it could not use, so that another host can claim it.
    */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -107,8 +106,8 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Pause before an engine claims a drive again that it could not use. Longer than `IDLE_MS`, the poll interval of other
- * engines, so that another host claims the drive first.
+ * After an engine could not use a drive, it waits this long before it claims the drive again. The pause is longer than
+ * `IDLE_MS`, other engines' poll interval, so that another host can claim the drive before this one.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;

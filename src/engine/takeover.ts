@@ -56,7 +56,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
  * Writes this database's identity to the owner records of all restore disks and libraries. Before the first record is
  * written, replaces the identity if another Tapegate also has it. Engines stay stopped until the takeover ends, so the
  * takeover may be killed at any point and repeated.
- * @param skipsMissing whether to skip unavailable directories, for example directories of other hosts
+ * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over
  */

@@ -1,8 +1,8 @@
 /**
- * The event feed of a process. Reads each new row of the append-only event table only once, for all readers together.
- * NOTIFY only wakes the feed, and does not transmit events. Writers of events do not wait for locks, because the feed
- * numbers events after they are committed (event-table.ts). A reader that resumes after an event number does not miss
- * any events.
+ * A process's event feed. Reads each new row of the append-only event table only once, for all readers together. NOTIFY
+ * only wakes the feed, and does not transmit events. Writers of events do not wait for locks, because the feed numbers
+ * events after they are committed (event-table.ts). A reader that resumes after an event number does not miss any
+ * events.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -80,7 +80,7 @@ export class EventFeed {
   }
 
   /**
-   * Calls `listener` for notifications of a topic: rows added to a table (`event`, `recall`, `notification`), or new
+   * Calls `listener` for notifications about a topic: rows added to a table (`event`, `recall`, `notification`), or new
    * `room` on disks.
    */
   onNotify(topic: string, listener: () => void): () => void {
@@ -116,7 +116,7 @@ export class EventFeed {
 
   /**
    * Yields the events with numbers above `after` that pass the filter, in order. Yields the events in the event table,
-   * and after them each new event. Ends when the feed closes or `signal` aborts.
+   * followed by each new event. Ends when the feed closes or `signal` aborts.
    * @throws EventsGoneError if events were pruned before the reader read them
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
@@ -201,7 +201,7 @@ export class EventFeed {
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that subscribed meanwhile needs the new events
+    if (this.readers > 0) return false; // a reader that subscribed in the meantime needs the new events
     this.last = newest;
     return true;
   }

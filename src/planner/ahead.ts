@@ -29,7 +29,7 @@ interface DriveAhead {
   runningBytes: number;
 }
 
-/** One stay of a volume in a drive. Times are in seconds. */
+/** A volume's stay in a drive. Times are in seconds. */
 export interface Stay {
   drive: string;
   volumeId: number;
@@ -219,12 +219,12 @@ interface Reading {
   end: number;
 }
 
-/** Maximum number of simulation steps. The simulation of a larger queue has longer steps. */
+/** Maximum number of simulation steps. For a larger queue, the steps are longer. */
 const MAX_STEPS = 20_000;
 
 /** The queue of a simulation, which is a copy of the input. */
 class QueueAhead {
-  /** Volumes on which files still wait, by id. */
+  /** Volumes with waiting files, by id. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;

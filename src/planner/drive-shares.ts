@@ -2,7 +2,7 @@
  * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when the
  * engine releases a drive. Each engine decides on its own, and considers only engines that request a drive.
  *
- * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
+ * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
  * moves if the requesting engine's claim is greater than that of the engine that has the drive. Each move of a drive
  * brings the engines' shares closer to their weights.
  */
@@ -36,7 +36,7 @@ export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesA
   return freeFor(engine, drives).filter(({ number }) => greater.some(({ reach }) => number <= reach));
 }
 
-/** Returns the free drives that an engine may use, regardless of the claims of other engines. */
+/** Returns the free drives that an engine may use, regardless of other engines' claims. */
 export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]): SharedDrive[] {
   return drives.filter(({ number, holder }) => holder === undefined && number <= reach);
 }

@@ -1,7 +1,7 @@
 /**
  * Estimates when all waiting files are read. The estimate is a range, because failures and later requests are unknown.
  *
- * The earliest end assumes that drives read only the waiting files, and that these files are contiguous. For files at a
+ * The earliest end assumes that drives read only the waiting files, and that they are contiguous. For files at a
  * staging library, the earliest end assumes the library's shortest measured wait time.
  *
  * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
@@ -41,7 +41,7 @@ export interface PartAhead {
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Number of working drives of each library, or number of readers of a staging library, by library id. */
+  /** Number of each library's working drives, or of a staging library's readers, by library id. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }

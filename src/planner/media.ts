@@ -1,5 +1,5 @@
 /**
- * The cost model of media, for the planner and the simulator. All functions are pure.
+ * The cost model for media, used by the planner and the simulator. All functions are pure.
  *
  * A serpentine tape runs back and forth, one wrap after another. The locate time formula and its parameters come from
  * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for load, unload and rewind
@@ -100,9 +100,8 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Returns the seconds for each locate in a good read order, if the files are spread over the volume. The formula is
- * fitted to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3
- * s).
+ * Returns the seconds per locate in a good read order, if the files are spread over the volume. The formula is fitted
+ * to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;

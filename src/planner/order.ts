@@ -1,10 +1,10 @@
 /**
  * The order in which a drive reads files on a mounted volume. All functions are pure.
  *
- * Finding the least total locate time is an asymmetric travelling salesman problem. The relaxation of this problem, the
- * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
- * tapes, the result is within a few percent of the relaxation's lower bound. Reading the nearest file first takes 9 to
- * 17 % longer than the lower bound.
+ * Finding the lowest total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment
+ * problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On tapes, the
+ * result is within a few percent of the relaxation's lower bound. Reading the nearest file first takes 9 to 17 % longer
+ * than the lower bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -22,8 +22,8 @@ interface ReadOrder {
 }
 
 /**
- * Maximum number of files in a piece of the queue. The relaxation of a piece takes some milliseconds, and the time
- * grows fast with the number of files. Longer queues are split into pieces.
+ * Maximum number of files in a piece of the queue. Solving the relaxation takes some milliseconds for a piece, and the
+ * time grows fast with the number of files. Longer queues are split into pieces.
  */
 const PIECE = 250;
 

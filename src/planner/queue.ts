@@ -1,5 +1,5 @@
 /**
- * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. All functions are pure.
+ * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure.
  * schedule.ts chooses volumes; order.ts orders the files on a volume.
  *
  * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files that
@@ -124,7 +124,7 @@ interface WaitRange {
   latest: number;
 }
 
-/** Share of requests that should finish by the latest estimate. */
+/** Fraction of requests that should finish by the latest estimate. */
 const KEPT_PART = 0.9;
 
 /** Returns how long files at a staging library still wait, in seconds; undefined if unknown. */

@@ -2,12 +2,12 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * the next user, the volume with the most requested bytes per drive second is next. The comparison counts the requested
- * bytes of all users.
+ * the next user, the volume with the most requested bytes per drive second is next. The comparison counts all users'
+ * requested bytes.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
- * waited longest is next, regardless of its bytes per second.
+ * waited longest is next, regardless of its requested bytes per drive second.
  *
  * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
  *
@@ -28,11 +28,11 @@ export interface SchedulePolicy {
   /** Minimum time that a drive stays on a volume with waiting files, in seconds. */
   quantumSeconds: number;
   /**
-   * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
-   * read together.
+   * Minimum difference between the drive seconds of users in different turns. If users are in the same turn, their
+   * files are read together.
    */
   turnSeconds: number;
-  /** Maximum duration of a sweep over the files of all users on a volume, in seconds. */
+  /** Maximum duration of a sweep over all users' files on a volume, in seconds. */
   sweepSeconds: number;
   /**
    * A queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds` for more files, if a mount takes
@@ -98,7 +98,7 @@ export function chooseNext<Queue extends VolumeQueue>(
 }
 
 /**
- * Returns whether a drive should leave a volume on which files still wait.
+ * Returns whether a drive should leave a volume that still has waiting files.
  * @param mounted.here users whose files wait on the mounted volume
  * @param others the backlog of volumes that no drive has mounted
  */

@@ -1,5 +1,5 @@
 /**
- * Tapegate's planner as a recall strategy of the simulator. Chooses volumes like src/engine/drive/drive.ts, and files
+ * Tapegate's planner as a recall strategy for the simulator. Chooses volumes like src/engine/drive/drive.ts, and files
  * like src/engine/drive/read-plan.ts.
  */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
@@ -26,7 +26,7 @@ export interface PlannedOptions {
   priorities?: ReadonlyMap<string, number>;
 }
 
-/** The files that a drive reads from its volume, in read order, and the users who requested these files. */
+/** The files that a drive reads from its volume, in read order, and the users who requested them. */
 interface ReadPlan {
   order: Arrival[];
   sweep: Sweep;

@@ -1,4 +1,4 @@
-/** Simulates a recall strategy with a virtual clock and the cost model of src/planner/media.ts. */
+/** Simulates a recall strategy with a virtual clock and the cost model in src/planner/media.ts. */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
@@ -116,7 +116,7 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound of the drive hours to read files that are all requested at the start. Assumes one mount per
+ * Returns a lower bound for the drive hours to read files that are all requested at the start. Assumes one mount per
  * volume, streaming, and `orderReads`'s lower bound for the locate time. Returns undefined if a volume has too many
  * files for `orderReads` to compute the bound.
  */

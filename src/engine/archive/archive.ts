@@ -1,8 +1,8 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
  * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. The archive
- * command may be killed at any point and run again. When run again, it skips files that are on tape, and writes a
- * partly written file to a new position.
+ * command may be killed at any point and run again. A repeated run skips files that are on tape, and writes a partly
+ * written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';

@@ -202,7 +202,7 @@ export class ArchiveBatch {
 
   /**
    * Returns the files whose tape copies are correct.
-   * @param prefix text before the reason in the message about an incorrect copy
+   * @param prefix text that precedes the reason in the message about an incorrect copy
    */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {

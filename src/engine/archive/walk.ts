@@ -1,5 +1,5 @@
 /**
- * Finds, opens and removes the source files of an archive. Never follows symbolic links. Rejects directories in which
+ * Finds, opens and removes the source files for an archive. Never follows symbolic links. Rejects directories in which
  * Tapegate stores its own files.
  */
 import type { BigIntStats, Dirent } from 'node:fs';
@@ -168,12 +168,12 @@ function isWithin(inner: string, outer: string): boolean {
 
 export interface Source extends Partial<FileAttributes> {
   file: string;
-  /** Directory of the file, without symbolic links. */
+  /** The file's directory, as a path without symbolic links. */
   directory: string;
   path: string;
   /** Size in bytes. */
   size: bigint;
-  /** Inode of the file, compared together with size and mtime to detect changes. */
+  /** The file's inode, which is compared together with size and mtime to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }

@@ -129,14 +129,13 @@ function recordedTimeOf(ns: bigint | null): string {
  * 9999, the result has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {
-  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes `rest` positive also before 1970
+  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes `rest` positive even before 1970
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
 /**
- * Reports findings about copies, except where the copy's record changed because the copy was removed or replaced during
- * the check.
+ * Reports the findings, except for copies whose records changed: they were removed or replaced during the check.
  */
 async function* reportCopies(
   ctx: Context,
@@ -188,7 +187,7 @@ async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCo
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports copies that were changed outside Tapegate and no longer exist, so that their files are only on tape. */
+/** Reports copies that were changed outside Tapegate and no longer exist, so that their files are now only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];

@@ -77,7 +77,7 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // read running recalls after the partial file, because a new recall may use the same file name
+    // read the running recalls after the partial file, because a new recall may use the same file name
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -197,7 +197,7 @@ interface VisitedDirectory {
 
 const BATCH = 500;
 
-/** Directory that the file system itself creates in its root. */
+/** Directory that the file system itself creates in its root directory. */
 const FOREIGN = 'lost+found';
 
 /**

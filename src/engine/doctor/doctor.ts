@@ -1,5 +1,5 @@
 /**
- * Compares the restore disks with the database, checks counters, and repairs differences. The doctor may run beside
+ * Compares the restore disks with the database, checks counters, and repairs differences. The doctor may run alongside
  * engines and gateways, because each repair takes the usual locks, checks its finding again, and skips running work.
  * The doctor may be killed at any point and run again.
  */

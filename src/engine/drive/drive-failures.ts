@@ -1,7 +1,7 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
  * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files. All drives of an engine share the volumes' failure counts, which are kept in memory.
+ * unreadable files. All of an engine's drives share the volumes' failure counts, which are kept in memory.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -34,7 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles each time.
+ * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each
+ * fruitless visit.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -59,7 +60,7 @@ interface MountFailure {
   suspensionReason: string | undefined;
 }
 
-/** Failure counts and pauses of volumes, by volume name, for all drives of an engine. */
+/** Volumes' failure counts and pauses, by volume name, for all of an engine's drives. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
@@ -114,7 +115,7 @@ export class VolumeFailures {
     this.libraryPause = undefined;
   }
 
-  /** Resets the failure count of a volume. Called after the volume was mounted and read. */
+  /** Resets a volume's failure count. Called after the volume was mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
@@ -291,7 +292,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // not the volume's fault
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is released, and the engine that claims it next recovers unfinished recalls

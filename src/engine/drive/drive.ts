@@ -1,4 +1,4 @@
-/** The life cycle of a drive in an engine: claim, recover, mount, read, unmount. Detects hung calls to the tape. */
+/** A drive's life cycle in an engine: claim, recover, mount, read, unmount. Detects hung calls to the tape. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure } from '../../core/errors.js';
 import { secondsOf } from '../../core/time.js';

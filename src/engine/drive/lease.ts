@@ -35,7 +35,7 @@ interface HoldOptions {
   leaseSeconds: number;
   /** Value of `performance.now()` before the drive was claimed. */
   claimedAt: number;
-  /** Aborts all work with the drive. The renewal continues. */
+  /** Aborts all work on the drive. The renewal continues. */
   stop: AbortSignal;
   held: Set<number>;
   calls: CallWatch;
@@ -53,7 +53,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     onEnd: () => held.delete(lease.driveId),
   });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
-  setMaxListeners(0, signal); // each recall of a batch adds a listener
+  setMaxListeners(0, signal); // each recall in a batch adds a listener
   return {
     ...lease,
     signal,
@@ -195,7 +195,7 @@ export class NotHeldError extends Error {}
 
 /**
  * Number of partial files that may be opened for each confirmation of the lease. Opening a partial file too late does
- * no harm, because the file is empty and replaces nothing.
+ * no harm, because the file is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;

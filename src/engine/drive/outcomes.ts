@@ -1,4 +1,4 @@
-/** Builds the outcomes of recalls that restored no file. */
+/** Builds the outcomes of recalls that did not restore a file. */
 
 import { isExhausted, oneLine, TapeError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';

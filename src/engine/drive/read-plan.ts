@@ -1,4 +1,4 @@
-/** Plans which files a drive reads next, in which order, for which users, and when the drive leaves the volume. */
+/** Plans which files a drive reads next, in which order and for which users, and when it leaves the volume. */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';

@@ -19,7 +19,7 @@ const OUTCOMES: Record<Ended, boolean> = {
 
 const NO_CLASS = 'none';
 
-/** Adds the counters of a claimed drive at 0, so that Prometheus also counts the first recalls as an increase. */
+/** Adds a claimed drive's counters at 0, so that Prometheus also counts the first recalls as an increase. */
 export function addRecallCounters(drive: string): void {
   count('tapegate_recalls_started_total', { drive }, 0);
   count('tapegate_recalled_bytes_total', { drive }, 0);

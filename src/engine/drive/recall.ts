@@ -13,11 +13,11 @@
  *
  * An error in any state discards the partial file, and `judge` decides the outcome. If the engine is killed, the recall
  * keeps the state RUNNING in the database. The engine that claims the drive next (stale-files.ts) removes the partial
- * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces the copy,
- * or a job removes the copy.
+ * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces it, or a
+ * job removes it.
  *
- * An unrecorded file may be at the copy's path: a user's file, or a copy whose record was lost in a failover or a
- * restored backup. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
+ * An unrecorded file may be at the copy's path: a user's file, or a copy whose record was lost in a failover or
+ * database restore. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
  * copy satisfies the recall.
  */
 import type { BigIntStats } from 'node:fs';
@@ -52,7 +52,7 @@ export interface Batch {
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
-  /** Aborts when every recall of the batch has been stopped. */
+  /** Aborts when every recall in the batch has been stopped. */
   signal: AbortSignal;
   /** Ends the batch. Called when no recall in the batch is still running. */
   end(): void;
@@ -102,7 +102,7 @@ class BatchRun {
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** Promise chain of the reports. After the first failed report, no further outcomes are reported. */
+  /** Chain of promises, one for each report. After the first failed report, no further outcomes are reported. */
   private reporting = Promise.resolve();
   /** The error that shows that the whole volume, and not only a single file, is unreadable. */
   failure: VolumeError | undefined;
@@ -228,7 +228,7 @@ class BatchRun {
     });
   }
 
-  /** Waits until the last copy is in place and reported. Closes the open directories, also after an error. */
+  /** Waits until the last copy is in place and reported. Closes the open directories, even after an error. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -356,7 +356,7 @@ class RecalledCopy {
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
    * @returns `unsure` if the copy is in place but the partial file may still exist; the stats of an unrecorded file
-   *   with equal bytes
+   *   with the same bytes
    * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
@@ -397,7 +397,7 @@ class RecalledCopy {
 
   /**
    * Returns the copy's ctime; null if the ctime cannot be read, so that later checks compare the checksum. Never
-   * rejects, because the copy is already in place, and a retry would find the path occupied.
+   * rejects, because the copy is already in place, and a retry would fail because of the existing copy.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {

@@ -12,7 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** How long to wait for files to be removed after the lease has ended. Limited, because the database may hang. */
+/**
+ * How long to wait for files to be removed after the lease has ended. The time is limited, because the database may
+ * hang.
+ */
 const LEASE_MARGIN_MS = 1000;
 
 /** Total time and interval for retrying failed removals after the lease is lost. */
@@ -54,10 +57,9 @@ export class Remains {
   }
 
   /**
-   * Removes the partial file and the empty directories of a recall. While the lease is held, a periodic job retries a
-   * failed removal. After the lease is lost, the periodic job may already have run, so this engine retries for a
-   * minute. A late retry is safe, because no other engine uses the partial file, and any process may remove an empty
-   * directory.
+   * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries a failed
+   * removal. After the lease is lost, the periodic job may already have run, so this engine retries for a minute. A
+   * late retry is safe, because no other engine uses the partial file, and any process may remove an empty directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

@@ -16,8 +16,8 @@ import {
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /**
- * Time after which a request for a drive expires, unless the process repeats the request. An engine looks for a drive
- * every second, and repeats its request after `REQUEST_INTERVAL_MS`.
+ * Time after which a request for a drive expires, unless the process repeats it. An engine looks for a drive every
+ * second, and repeats its request after `REQUEST_INTERVAL_MS`.
  */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
@@ -42,7 +42,7 @@ export class DriveShare {
   // all times below are values of `performance.now()`
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
-  /** Time at which a drive became free for other engines, by drive id. */
+  /** Time at which each drive became free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keepsUntil = 0;
   private nextReleaseAt = 0;
@@ -97,8 +97,8 @@ export class DriveShare {
   }
 
   /**
-   * Deletes the database record of this process. Called when all drives are released. Never rejects: if the deletion
-   * fails, another process deletes the stale record.
+   * Deletes this process's database record. Called when all drives are released. Never rejects: if the deletion fails,
+   * another process deletes the stale record.
    */
   async leave(): Promise<void> {
     await this.writing; // a pending write could recreate the record

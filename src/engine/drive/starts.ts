@@ -1,7 +1,7 @@
 /**
  * Starts a plan's recalls in batches, reads the files, and records the outcomes.
  *
- * The recalls of the next batch are started while a batch is read, so that the drive does not wait for the database.
+ * The next batch's recalls are started while a batch is being read, so that the drive does not wait for the database.
  * Outcomes are written to the database in order. After a failed write, no further outcomes are written. The engine that
  * claims the drive next recovers recalls that are still RUNNING.
  */
@@ -96,7 +96,7 @@ export class BatchReader {
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
-   * Whether any recall of the current plan could start. If no recall could start, the plan is not renewed, to prevent
+   * Whether any recall in the current plan could start. If no recall could start, the plan is not renewed, to prevent
    * an endless loop.
    */
   private hasStarted = true;
@@ -178,7 +178,7 @@ export class BatchReader {
    */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // no recall of the remaining files can start now
+    if (this.plan.isEmpty && !this.hasStarted) return false; // no recall for the remaining files can start now
     this.hasStarted = false;
     await this.plan.renew();
     return !this.plan.isEmpty;

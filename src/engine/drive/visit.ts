@@ -26,8 +26,8 @@ export interface VolumeWork {
 }
 
 /**
- * Recalls the requested files of a volume until no recall can start, other volumes are due, or the drive must stop.
- * Unmounts the volume after all outcomes are written.
+ * Recalls a volume's requested files until no recall can start, other volumes are due, or the drive must stop. Unmounts
+ * the volume after all outcomes are written.
  * @returns whether any recall could start
  * @throws DriveError if the drive is unusable; LibraryError if the library refuses to work; database errors; errors
  *   from the plan or the unmount. After an error, the engine that claims the drive next recovers recalls that are still

@@ -15,8 +15,8 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes or expires data that has reached a certain age. Such a job is skipped while the database's
-   * clock is implausible.
+   * Whether the job deletes or expires data that has reached a certain age. If so, the job is skipped while the
+   * database's clock is implausible.
    */
   isByTime?: boolean;
   /**

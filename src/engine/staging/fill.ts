@@ -1,7 +1,8 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
  * volume by volume, until the library's depth or the restore area is full. Files that are already requested from the
- * library count as delivered to their users. Otherwise a user with a long queue could take up the whole depth.
+ * library count as if they were delivered to their users. Otherwise a user with a long queue could take up the whole
+ * depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -29,7 +30,7 @@ import type { OpenStagingLibrary } from './open-library.js';
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** A slice contains the files that are chosen together, at most the depth divided by this number. */
+/** A slice contains the files that are chosen together. Its maximum size is the depth divided by this number. */
 const SLICE_FRACTION = 10;
 
 /** Maximum number of slices in one run. The next run, which follows soon, chooses more files. */

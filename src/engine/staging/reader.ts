@@ -31,7 +31,7 @@ import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 
 /**
- * Reads ready files, also while the library is draining. Releases the drive if the library refuses to work, because
+ * Reads ready files, even while the library is draining. Releases the drive if the library refuses to work, because
  * another host may have access to the library.
  */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {

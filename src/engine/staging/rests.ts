@@ -1,10 +1,9 @@
 /**
- * Computes the pauses after failures of staging libraries, and the poll intervals of stage requests. Contains only pure
- * functions.
+ * Computes pauses after staging library failures, and poll intervals for stage requests. Contains only pure functions.
  */
 import { RetryLaterError } from '../../tape/staging.js';
 
-/** Pause after a failure of a library. The pause doubles with each consecutive failure. */
+/** Pause after a library failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
 /** Pause before a file that did not fail is requested again. The pause doubles with each repeated request. */

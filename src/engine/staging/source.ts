@@ -1,6 +1,6 @@
 /**
- * Presents the ready files of a staging library as a mounted volume for drive/recall.ts. An interrupted read is resumed
- * only if a validator or the checksum would reveal that the file was replaced during the interruption.
+ * Presents a staging library's ready files to drive/recall.ts as a mounted volume. An interrupted read is resumed only
+ * if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
  * Distinguishes undelivered files from an unreadable library. If a storage element loses one pool, only that pool's
  * files are undelivered, and files in other pools must not wait.
@@ -162,7 +162,7 @@ function isBreak(error: unknown): boolean {
 /** Number of consecutive undelivered files after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** The files that a library did not deliver during one visit of a drive. */
+/** The files that a library did not deliver during a drive's visit. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -173,7 +173,7 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called after the library delivered a file, or refused only a single file. */
+  /** Called after the library delivered a file, or refused one for a reason that concerns only that file. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();

@@ -1,6 +1,6 @@
 /**
  * Requests files from staging libraries. For each library, only the engine that holds the library's lease requests
- * files. Each run reads its state from the database, and continues the work of dead engines (README.md).
+ * files. Each run reads its state from the database, and continues dead engines' work (README.md).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure, messageOf, oneLine } from '../../core/errors.js';
@@ -209,7 +209,7 @@ class Stager {
   }
 
   /**
-   * Pauses the library. If other calls of the run succeeded, the pause is not longer than after a first failure,
+   * Pauses the library. If other calls in the run succeeded, the pause is not longer than after a first failure,
    * because the failure may concern only one file.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {

@@ -67,7 +67,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // the states of all other files are read by the next poll
+    // the next poll reads the states of all other files
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),
@@ -77,7 +77,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** Maximum length of a stage request's id. A library may combine the ids of several requests into one id. */
+/** Maximum length of a stage request's id. A library may combine several requests' ids into one id. */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**
