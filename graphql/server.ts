@@ -1,6 +1,6 @@
 /**
  * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
- * and /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
+ * and /graphql/stream under the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
  * parameters once, for Yoga or graphql-sse.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
@@ -192,8 +192,8 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits the concurrent queries of a caller. A query that finds no free slot in time gets status 503 with
- * `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
+ * Limits the concurrent queries of a caller. A query that does not get a free slot in time is answered with status 503
+ * and `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

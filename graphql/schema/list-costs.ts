@@ -25,7 +25,7 @@ export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   return schema;
 }
 
-/** Returns the number of values in list arguments. Lists in this schema contain no other lists. */
+/** Returns the number of values in list arguments. Lists in this schema do not contain other lists. */
 function countValues(args: unknown): number {
   if (Array.isArray(args)) return args.length;
   if (typeof args !== 'object' || args === null) return 0;

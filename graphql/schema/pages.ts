@@ -100,8 +100,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * Page readers of an HTTP request, by `read` function and by field of the query. Each reader reads one field's pages
- * for all parent objects.
+ * An HTTP request's page readers, by `read` function and by field in the query. Each reader reads one field's pages for
+ * all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 

@@ -191,7 +191,8 @@ const RuleKindType = builder.enumType('RuleKind', {
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-// not a prismaObject: Prisma would read the rule again, but `removePathRule` returns a rule that no longer exists
+// do not use a prismaObject: Prisma would read the rule again, but the rule that `removePathRule` returns no longer
+// exists
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
     'A path rule: permits callers an action on the files below a prefix. The longest prefix with rules for the action decides. Without any rule, all callers are permitted. Rules do not apply to operators and viewers.',

@@ -147,8 +147,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. With either directive, a subscription might have no field, which
- * executors do not expect.
+ * Rejects `@skip` and `@include` in a subscription. With either directive, a subscription might not have a field, and
+ * executors do not expect that.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {

@@ -12,7 +12,7 @@ export async function executeHere(ctx: Context, query: string, variableValues: V
   return present(await execute({ schema, document: parse(query), variableValues, contextValue: ctx }), ctx);
 }
 
-/** Yields the results of a subscription until the subscription completes or the signal aborts. */
+/** Yields a subscription's results until the subscription completes or the signal aborts. */
 export async function* followHere(
   ctx: Context,
   query: string,

@@ -28,7 +28,7 @@ export function notAcceptable(...types: string[]): HttpError {
 }
 
 /**
- * Returns the text of a persisted document (persisted.ts); undefined if the request contains no document id.
+ * Returns a persisted document's text (persisted.ts); undefined if the request does not contain a document id.
  * @throws HttpError
  */
 type FindText = (given: object) => string | undefined;

@@ -159,7 +159,7 @@ export class EventStreams {
     await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
   }
 
-  /** Ends all streams without reporting their operations as complete, and opens no further streams. */
+  /** Ends all streams without reporting their operations as complete, and does not open further streams. */
   close(): void {
     this.isClosed = true;
     for (const res of this.open) res.end();
@@ -399,7 +399,7 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // ignore errors of a source that is no longer read
+    void source.return(undefined).catch(() => {}); // ignore errors from a source that is no longer read
     return { done: true, value: undefined };
   };
   return {

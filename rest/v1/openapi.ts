@@ -112,8 +112,8 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns an endpoint's errors by status: the errors of all endpoints, and its own. The endpoint's own text for a
- * status replaces the common text.
+ * Returns an endpoint's errors by status: the errors that all endpoints share, and the endpoint's own errors. The
+ * endpoint's own text replaces the shared text for the same status.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

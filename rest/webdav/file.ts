@@ -184,7 +184,7 @@ const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}
 
 /**
  * Returns the ETag of a copy. If an MD5 or SHA-256 checksum is known, the ETag is the checksum, so that all gateways
- * send the same ETag for all copies of a file. Otherwise, the ETag identifies one copy.
+ * send the same ETag for all copies. Otherwise, the ETag identifies one copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;

@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies for the WebDAV endpoint, which has no access to disks. */
+/** Opens copies for the WebDAV endpoint, which does not access disks itself. */
 export interface Copies {
   /** @param isPublic whether to open the copy only if all users of its host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
@@ -34,7 +34,7 @@ export interface Range {
 const CHUNK = 512 * 1024;
 
 /**
- * Sends the parts of a response, and ends the response. Each part is a text followed by a range of the copy.
+ * Sends a response's parts, and ends the response. Each part is a text followed by a range of the copy.
  * @throws Error if the client disconnects or the copy has changed; the caller must break the connection
  */
 export async function sendParts(

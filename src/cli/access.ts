@@ -100,7 +100,7 @@ function warnIfReadable(): void {
   }
 }
 
-/** Warns if a user has no quota, because the name may be mistyped. */
+/** Warns if a user has no quota, because the user's name may be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (quota === null) printToStderr(`user ${quote(user)} has no quota now`);

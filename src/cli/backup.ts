@@ -151,7 +151,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes the restore of the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
+/** Completes restoring the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('give the directory of a backup');
   const earliest = parseZonedTime(options.asOf ?? '');
@@ -178,8 +178,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the earliest possible time of the restored state, and the time to show to people. PostgreSQL has replayed the
- * WAL to the end of the backup.
+ * Returns the earliest possible time of the restored state, and the time to show to people. PostgreSQL replays the WAL
+ * up to the end of the backup.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

@@ -1,6 +1,6 @@
 /**
- * `completion`: prints a script for a shell that completes commands, options and their choices. The script contacts no
- * server.
+ * `completion`: prints a script for a shell that completes commands, options and their choices. The script does not
+ * contact a server.
  */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';
@@ -43,7 +43,7 @@ const namesOf = ({ long, short }: Option): string[] => [long, short].filter((nam
 
 /**
  * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
- * words that may follow the command. In zsh, the bash function runs through bashcompinit.
+ * words that may follow it. In zsh, the bash function runs through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then

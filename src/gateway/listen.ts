@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // ask the client to send the body now, but the body of an import only after authentication
+      // ask the client to send the body now, but an import's body only after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });

@@ -31,7 +31,7 @@ export interface OpenList {
   size: number | undefined;
   /**
    * Reads the rows of the list; may be called only once.
-   * @param meter a function that wraps the stream of a file to count the bytes that are read
+   * @param meter a function that wraps a file's stream to count the bytes read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
@@ -155,8 +155,8 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the key is the
- * file's path below a parent directory of the manifest. Without a copy of the bucket, the file is in the manifest's
+ * Returns the path of a file. The manifest names the file by its key in the bucket. In a copy of the bucket, the key is
+ * the file's path below a parent directory of the manifest. Without a copy of the bucket, the file is in the manifest's
  * directory, or in a `data` directory inside or beside it.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {

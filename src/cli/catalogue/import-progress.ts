@@ -1,4 +1,4 @@
-/** Shows the progress of an import: a line in a terminal, or with `--progress` a log line every half minute. */
+/** Shows an import's progress: a line in a terminal, or a log line every half minute with `--progress`. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../../core/text/bytes.js';
 import { stderr } from '../terminal/io.js';

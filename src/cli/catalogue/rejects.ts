@@ -25,7 +25,7 @@ export class Rejects {
    */
   private readonly partialFile: string;
   private readonly isDryRun: boolean;
-  /** Adds the name of the imported file to the line numbers in an error message. */
+  /** Adds the imported file's name to the line numbers in an error message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
@@ -41,7 +41,7 @@ export class Rejects {
   }
 
   /**
-   * @param source the path of the imported list; the default file of rejects is in the same directory
+   * @param source the imported list's path; the default file of rejects is in the same directory
    * @returns the writer of the file of rejects; undefined without `--skip-invalid`
    * @throws UsageError for `--rejects` without `--skip-invalid`; CommandError if the file of `--rejects` exists, or the
    * default file is not a regular file

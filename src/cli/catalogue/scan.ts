@@ -1,4 +1,4 @@
-/** `scan`: registers the files of a cartridge, with their positions. */
+/** `scan`: registers the files on a cartridge, with their positions. */
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf, quote } from '../../core/errors.js';

@@ -146,7 +146,7 @@ interface GraphqlResult {
   errors?: readonly GraphqlError[];
 }
 
-/** Parses a response. Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
+/** Parses a response. Returns `{}` for a response that is not JSON, such as a proxy's error page. */
 function parseAnswer(text: string): GraphqlResult {
   try {
     return JSON.parse(text) ?? {};
@@ -271,8 +271,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields the values of a subscription until the server completes the subscription or the signal aborts. Does not
- * reconnect after a lost connection.
+ * Yields a subscription's values until the server completes the subscription or the signal aborts. Does not reconnect
+ * after a lost connection.
  * @throws ConnectionError
  */
 export async function* follow<Value, Variables extends object>(

@@ -84,7 +84,7 @@ export class IssuerClient {
   }
 
   /**
-   * Asks the identity provider for the token of a device login.
+   * Asks the identity provider for the token for a device login.
    * @throws IssuerRefusal until the user has logged in; ConnectionError
    */
   async askForDevice(deviceCode: string): Promise<Grant> {
@@ -223,7 +223,7 @@ export interface DeviceLogin {
  * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
  * provider that supports device login.
  * @param options.audience a token audience that the user allows in addition to the gateway's own host
- * @returns the provider and the settings of the login; undefined if the gateway offers no device login to commands
+ * @returns the provider and the settings of the login; undefined if the gateway does not offer device login to commands
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -312,7 +312,7 @@ const MAX_PAUSE_MS = 60_000;
 /**
  * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
  * @param device the provider's response, with times in seconds
- * @param now returns the time of a monotonic clock in milliseconds
+ * @param now returns a monotonic clock's time in milliseconds
  * @throws CommandError if the user has refused or the code has expired; errors of `pause`
  */
 export async function pollForGrant(

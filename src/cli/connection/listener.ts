@@ -38,15 +38,15 @@ function ownerOf(dir: string | undefined): number | undefined {
   return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
 }
 
-/** Returns the id of a user in /etc/passwd. Does not ask a directory service, which could take seconds. */
+/** Returns a user's id from /etc/passwd. Does not ask a directory service, which could take seconds. */
 function findAccount(name: string): number | undefined {
   const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
   return uid === undefined ? undefined : Number(uid);
 }
 
 /**
- * Returns the ids of users whose processes listen on a port at an address, or at all addresses. Returns an empty list
- * if the system is not Linux.
+ * Returns the ids of users with processes that listen on a port, at an address or at all addresses. Returns an empty
+ * list if the system is not Linux.
  */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
@@ -58,7 +58,7 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** Loopback address that replaces each wildcard address as the target of a connection. */
+/** Loopback address to connect to in place of each wildcard address. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;

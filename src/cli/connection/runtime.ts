@@ -37,8 +37,8 @@ const DATABASE = 'tapegate';
 /**
  * Objects that a process may create. With `database`, `start` may create a database in an empty data directory. With
  * `schema`, a process may create only the tables in an existing database. With `migrations`, a process may only migrate
- * an existing schema. With `nothing`, a command may neither create nor migrate a database, because the command may run
- * in the wrong directory.
+ * an existing schema. With `nothing`, a command may not create or migrate a database, because the command may run in
+ * the wrong directory.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 

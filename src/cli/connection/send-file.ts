@@ -14,7 +14,7 @@ const CONTINUE_MS = 1000;
 
 /**
  * Uploads a stream with PUT.
- * @param target the URL of the upload
+ * @param target the URL to which to upload
  * @param sent `url` is the server's URL, for error messages and credentials; `size` is the size of `source` in bytes,
  * if known
  * @returns the server's answer

@@ -161,7 +161,7 @@ const STALE_MS = 60_000;
  * file's name identifies the process that has the lock. The lock file's content becomes the new file of tokens. A
  * rename does not replace a directory that contains a file, so only one process gets the lock. Each lock file's name is
  * unique, because removing the lock file of a killed process must not release another process's lock.
- * @returns the path of the lock file, which no longer exists if another process has removed the lock as stale
+ * @returns the path of the lock file. The file no longer exists if another process has removed the lock as stale.
  */
 async function lock(file: string): Promise<string> {
   // an older version of Tapegate may have left a file `*.lock`, so the directory has a different name
@@ -197,8 +197,8 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
 }
 
 /**
- * Returns a name for this process's host and PID namespace. Processes with equal names can find each other by process
- * id.
+ * Returns a name for this process's host and PID namespace. Processes that return the same name can find each other by
+ * process id.
  */
 function readPidSpace(): string {
   try {

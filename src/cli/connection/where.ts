@@ -78,7 +78,7 @@ export async function operate<Done>(ways: {
 
 /**
  * Returns an error message that says on which hosts a command can use a restore disk.
- * @param hosts the hosts whose engines use the restore disks
+ * @param hosts the hosts with engines that use the restore disks
  */
 export function describeHosts(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;

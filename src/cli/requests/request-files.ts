@@ -59,7 +59,7 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
 
 /**
  * Returns the request in a server's answer.
- * @throws CommandError if the answer contains no request
+ * @throws CommandError if the answer does not contain a request
  */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
   if (request) return request;
@@ -243,7 +243,7 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** Information about a waiting request, from the plan of the drives' work. */
+/** Information about a waiting request, from the plan for the drives. */
 export interface WaitingView {
   /** Time at which the plan was made, by the server's clock. */
   at: string;

@@ -145,8 +145,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. A failed file has no counter, but its error message ends with the
- * number if there were several attempts.
+ * Returns the number of attempts to restore a file. A failed file does not have a counter, but its error message ends
+ * with the number if there were several attempts.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

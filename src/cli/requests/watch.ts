@@ -47,7 +47,7 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** Whether this command has created the request, which therefore exists even if no progress has been received. */
+  /** Whether this command created the request. If so, the request exists even if no progress has been received. */
   isNew?: boolean;
 }
 
@@ -191,8 +191,8 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns the estimated remaining time of a request. If no file is being read, or the plan has no end for the request,
- * returns the reason why the request waits. In a terminal, the reason is shown above the bar, because the end of the
+ * Returns the estimated remaining time of a request. If no file is being read, or the plan does not contain an end for
+ * the request, returns why the request waits. In a terminal, the reason is shown above the bar, because the end of the
  * bar's line may be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {

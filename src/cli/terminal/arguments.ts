@@ -37,7 +37,7 @@ export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns a list's limit. Output for scripts has no default limit. */
+/** Returns a list's limit. There is no default limit for output to scripts. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -89,7 +89,7 @@ function readSpan(text: string): number | undefined {
 const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
 
 /**
- * Reads the retention date of a request: a point in time, or a span from now such as 3d or 12h.
+ * Reads a request's retention date: a point in time, or a span from now such as 3d or 12h.
  * @param askNow returns the server's time; called only for a span
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Arguments of commander's `.option` for the option `--file`, whose values `readPaths` reads. */
+/** Arguments of commander's `.option` for the option `--file`. `readPaths` reads the option's values. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

@@ -82,8 +82,8 @@ export const stderr = (): Output => commandState().stderr;
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
- * Calls `interrupt` once when the command is interrupted.
- * @param signals the signals of the process that interrupt a command
+ * Calls `interrupt` when the command is first interrupted.
+ * @param signals the process signals that interrupt a command
  * @returns a function that removes the handler
  */
 export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Signals[] = ['SIGINT']): () => void {

@@ -28,7 +28,7 @@ export function printText(text: string): void {
   stdout().write(text);
 }
 
-/** Prints the result of a command, as a JSON document for scripts or as a line for people. */
+/** Prints a command's result, as a JSON document for scripts or as a line for people. */
 export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
   if (json) printJson(value);
   else printLine(line);

@@ -88,7 +88,7 @@ const MAX_BAR = 30;
 const MIN_BAR = 5;
 
 /**
- * Returns a bar followed by a text, which together fit into one line of the terminal.
+ * Returns a bar followed by a text. Together they fit on one line in the terminal.
  * @param part the completed part, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {

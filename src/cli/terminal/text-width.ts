@@ -5,7 +5,7 @@
 
 const ASCII = /^[\x20-\x7e]*$/;
 const NO_WIDTH = /^[\p{Mark}\p{Format}]$/u;
-/** Matches a letter that is wide or fullwidth by Unicode's East Asian Width. */
+/** Matches a letter that is wide or fullwidth according to Unicode's East Asian Width property. */
 const WIDE =
   /^[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{17000}-\u{18cff}\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]$/u;
 

@@ -130,7 +130,7 @@ export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, give
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // the text after the last @ is the issuer's name, because issuers' names contain no @
+  // the text after the last @ is the issuer's name, because an issuer's name cannot contain @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);

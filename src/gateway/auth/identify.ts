@@ -1,4 +1,4 @@
-/** Authenticates each REST and GraphQL request by the configured methods. */
+/** Authenticates each REST and GraphQL request with the configured methods. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../../core/caller.js';

@@ -1,4 +1,4 @@
-/** Identifies callers without credentials, such as old scripts, for which some endpoints may be open. */
+/** Identifies callers without credentials, such as old scripts. Some endpoints may be open to them. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import type { Caller } from '../../core/caller.js';
@@ -54,7 +54,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // count when the response ends, because only then is the user that the body names known
+    // count when the response ends, because the user named in the body is not known earlier
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
@@ -138,7 +138,7 @@ export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undef
   return endpoints.find((endpoint) => endpoint === request);
 }
 
-/** Returns the user that the path or the body names; empty if neither names a user. */
+/** Returns the user that the path or the body names; empty if no user is named. */
 function nameUser(req: Request, res: Response): string {
   return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
 }

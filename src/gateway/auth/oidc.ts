@@ -136,7 +136,7 @@ function readClaim(payload: JWTPayload, claim: string): unknown {
   return value;
 }
 
-/** Returns the words in a claim, which is a list of words, or one string of words separated by spaces or commas. */
+/** Returns the words in a claim. A claim is a list of words, or one string of words separated by spaces or commas. */
 function readWords(value: unknown): string[] {
   if (typeof value === 'string') return value.split(/[\s,]+/).filter((word) => word !== '');
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
@@ -182,7 +182,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** Returns the reason why a token is invalid, in a message that contains no part of the token. */
+/** Returns why a token is invalid, in a message that does not contain any part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;

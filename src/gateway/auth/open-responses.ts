@@ -18,7 +18,7 @@ const CHECK_MS = 2000;
 
 /**
  * Maximum duration of a stream for a caller whom a proxy has authenticated, because a proxy authenticates only one
- * request. A client must reconnect when a stream reaches this duration, and misses no events.
+ * request. A client must reconnect when a stream reaches this duration, and does not miss any events.
  */
 const PROXIED_SECONDS = 900;
 
@@ -70,7 +70,8 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers store no version, so compare with the last check; the first check may end streams needlessly
+    // anonymous callers do not store a version, so compare with the last check; the first check may end streams
+    // needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {

@@ -1,5 +1,5 @@
 /**
- * Identifies callers that a proxy has authenticated, by a header with the user's name or with the subject of the user's
+ * Identifies callers that a proxy has authenticated, by a header with the user's name or the subject of the user's
  * certificate. Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
@@ -73,7 +73,7 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 /**
  * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
  * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client may have
- * sent one of the two
+ * sent one
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -96,7 +96,7 @@ const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
  * @returns a subject's common name; undefined unless the subject has exactly one. Also undefined for the notation
- * `/O=Example/CN=Ada`, which has no escapes and therefore is ambiguous.
+ * `/O=Example/CN=Ada`, which is ambiguous because it does not have escapes.
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

@@ -13,8 +13,8 @@ import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
 /**
- * Path of the health endpoint, which accepts any host name. Load balancers may use any name, and the response contains
- * no secrets.
+ * Path of the health endpoint, which accepts any host name. Load balancers may use any name, and the response does not
+ * contain secrets.
  */
 const HEALTH = /^\/health(\/|$)/i;
 
@@ -36,7 +36,7 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 
 /**
  * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials does not
- * need to check the host, because a page that uses DNS rebinding has no credentials.
+ * need to check the host, because a page that uses DNS rebinding does not have any.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');

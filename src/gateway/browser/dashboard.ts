@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Paths of assets whose names change with their contents, so that browsers may cache the assets forever. */
+/** Paths of assets whose names change with their contents, so that browsers may cache them forever. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 

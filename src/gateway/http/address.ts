@@ -44,7 +44,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // without a secret, do not trust addresses of this host, because every local user can connect from such an address
+    // without a secret, do not trust addresses of this host, because every local user can connect from them
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -66,8 +66,8 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 /**
  * Finds the client's address in the chain of X-Forwarded-For. The last address that does not belong to a listed proxy
  * is the client's, because the client may have invented all earlier addresses. If all addresses belong to listed
- * proxies, the first address is the client's, as for a client on a proxy's host. If a listed proxy reports no valid
- * address, the client is unknown.
+ * proxies, the first address is the client's, as for a client on a proxy's host. If a listed proxy does not report a
+ * valid address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -113,12 +113,12 @@ const FORWARDED = [
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
 /**
- * Evidence that nginx forwarded a request. By default, nginx adds no header, but sends HTTP/1.0. Programs on this host
- * send HTTP/1.1.
+ * Evidence that nginx forwarded a request. By default, nginx does not add a header, but sends HTTP/1.0. Programs on
+ * this host send HTTP/1.1.
  */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
-/** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is none. */
+/** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is no evidence. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
@@ -141,8 +141,8 @@ export function isConfidential(req: IncomingMessage): boolean {
 }
 
 /**
- * Prefix length of an IPv6 network whose addresses share one rate-limit key, because a client usually controls a whole
- * network.
+ * Prefix length of IPv6 networks. All addresses in a network share one rate-limit key, because a client usually
+ * controls a whole network.
  */
 const IPV6_NETWORK_BITS = 56;
 

@@ -86,8 +86,8 @@ export function openBody(res: Response): Writable {
 }
 
 /**
- * Constant response body, which is encoded only once for each encoding. A client that already has the body does not
- * receive it again.
+ * Constant response body, which is encoded only once per encoding. A client that already has the body does not receive
+ * it again.
  */
 export class KeptBody {
   private readonly bytes: Buffer;

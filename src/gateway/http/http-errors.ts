@@ -26,7 +26,9 @@ const statusOf: Record<UserErrorCode, number> = {
   EVENTS_GONE: 410,
 };
 
-/** Returns the HTTP status and the message for any error. For an internal error, the message gives no details. */
+/**
+ * Returns the HTTP status and the message for any error. For an internal error, the message does not contain details.
+ */
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };

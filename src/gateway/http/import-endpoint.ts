@@ -1,10 +1,9 @@
 /**
  * Implements `PUT /import`, with which operators import catalogue rows, as CSV or JSON Lines, plain or gzipped. Imports
  * all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON object
- * with the counts of the import, or with `error` and the `faults` of invalid rows. `skipInvalid=true` skips rows with
- * names that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix
- * that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
- * nothing.
+ * with the import's counts, or with `error` and the `faults` in invalid rows. `skipInvalid=true` skips rows with names
+ * that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix that
+ * are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -23,7 +22,7 @@ import { answerOf } from './http-errors.js';
 export const IMPORT_PATH = '/import';
 
 /**
- * Returns whether a request is an import. An import's body has no time limit, and is read only after authentication.
+ * Returns whether a request is an import. An import's body may take any time, and is read only after authentication.
  */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);

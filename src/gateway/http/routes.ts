@@ -1,6 +1,6 @@
 /** Maps paths to a few route templates, which name the routes in metrics, traces and logs. */
 
-/** Route templates of the gateway. A test compares the REST templates with the routes of the REST API. */
+/** Route templates of the gateway. A test compares the REST templates with the REST API's routes. */
 const templates = [
   '/',
   '/graphql',
@@ -32,7 +32,7 @@ const patterns = templates.map((template) => {
 
 const WEBDAV = /^\/+webdav(\/|$)/;
 
-/** @param target the target of a request, with or without a query */
+/** @param target a request's target, with or without a query */
 export function routeOf(target: string): string {
   const [path = ''] = target.split('?', 1);
   const [, template] = patterns.find(([pattern]) => pattern.test(path)) ?? [];

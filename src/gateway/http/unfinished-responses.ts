@@ -47,7 +47,7 @@ export class UnfinishedResponses {
   };
 
   /**
-   * Stops the servers of a gateway. Returns when all connections are closed.
+   * Stops a gateway's servers. Returns when all connections are closed.
    * @param how.leaveMs the time in which load balancers can see that the gateway is stopping
    * @param how.endStreams ends the streams, so that their clients reconnect to another gateway
    */
@@ -61,7 +61,7 @@ export class UnfinishedResponses {
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      // close connections whose response headers were sent before the stop, without `Connection: close`
+      // close connections on which a response without `Connection: close` began before the stop
       for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();

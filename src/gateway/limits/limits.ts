@@ -12,7 +12,7 @@ import { addressKey, addressOf } from '../http/address.js';
 import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
 
 export interface CallerLimits {
-  /** Handlers that apply the limits, and must run after authentication and before the handlers of the protocols. */
+  /** Handlers that apply the limits. They must run after authentication and before the protocols' handlers. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
@@ -72,7 +72,7 @@ type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
 /**
- * Maximum total length of the subscriptions of an event stream, in characters. A parsed subscription takes fifty times
+ * Maximum total length of the subscriptions in an event stream, in characters. A parsed subscription takes fifty times
  * as much memory as its text.
  */
 const CHARACTERS = 4096;
@@ -179,7 +179,7 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Calls `release` when the response closes, or later if `holdLimits` keeps the resources of the request longer. */
+/** Calls `release` when the response closes, or later if `holdLimits` keeps the request's resources longer. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
