@@ -118,7 +118,7 @@ export async function recordProblem(ctx: Context, problem: string | null): Promi
   );
 }
 
-/** Records that no engine of this host writes stamps any more. */
+/** Records that engines on this host no longer write stamps. */
 export async function endStamping(ctx: Context): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET is_stamping = false`);
 }

@@ -101,7 +101,7 @@ type Ids<Id> = { in: Id[] };
 /**
  * Returns functions that count a list, read a page of the list, and read one row by id. Prisma loads the rows.
  * @param list.key sort key; default: the id
- * @param load returns rows in the order of the key, with the fields of a query
+ * @param load returns rows in key order, with the fields that a query selects
  */
 export function keyedList<Id, Row>(
   ctx: Context,

@@ -1,4 +1,4 @@
-/** Column lists and readers of whole rows, with the names that Prisma uses. */
+/** Lists of columns, and functions that read whole rows, with the names that Prisma uses. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**

@@ -205,7 +205,7 @@ async function moveFinished(
 }
 
 /**
- * Accepts an unrecorded file on disk that has the same bytes as the recalled file. Tapegate neither counts nor removes
+ * Accepts an unrecorded file on disk that has the same bytes as the recalled file. Tapegate does not count or remove
  * the file.
  */
 async function acceptUnrecorded(

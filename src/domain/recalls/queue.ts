@@ -88,8 +88,8 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of a volume's files in one plan of a drive. If more files wait, the drive makes another plan after it
- * has read these files.
+ * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive makes another
+ * plan after it has read these files.
  */
 const PLANNED_FILES = 5000;
 

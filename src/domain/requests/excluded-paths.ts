@@ -5,7 +5,7 @@
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
  * smallest size of the unrecorded files (`excluded_size`). When a user has reached the limit, imports still add files
- * to requests with room, but record no further excluded files. When a request has room for a file of size
+ * to requests with room, but do not record further excluded files. When a request has room for a file of size
  * `excluded_size`, joins.ts searches the catalogue for the request's pattern. The search runs even while recorded paths
  * of the request still wait for room.
  *
@@ -69,7 +69,7 @@ export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<voi
 }
 
 /**
- * Selects files `f` that match the pattern of the request `r` of the quota `q`, and have neither a request file nor a
+ * Selects files `f` that match the pattern of the quota `q`'s request `r`, but have neither a request file nor a
  * recorded path.
  */
 export const unrecordedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f

@@ -24,8 +24,8 @@ import { settleRequestFiles } from './request-files.js';
 
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
- * to requests whose pattern matches. Files are added to a request in the order of their paths, until a file exceeds a
- * limit. Files are charged to a quota in the order of its requests, until a file does not fit.
+ * to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a limit. A quota
+ * is charged for files in the order of its requests, until a file does not fit.
  * @param files a query that returns the files' ids
  * @param options.which a condition on the requests `r`
  */
@@ -62,7 +62,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 
 /**
  * Creates the temporary table `joining` of files that may join requests. Locks nothing.
- * @param options.as a table with the future `id`, `path` and `size` of the files, if they differ from `tape_file`
+ * @param options.as a table with the files' future `id`, `path` and `size`, if they differ from those in `tape_file`
  */
 export async function findJoining(
   ctx: Context,
@@ -199,7 +199,7 @@ async function storeTaken(tx: Transaction): Promise<void> {
 }
 
 /**
- * Records excluded files. The reason is QUOTA_FULL if the quota has no room for a file of the request, and otherwise
+ * Records excluded files. The reason is QUOTA_FULL if a file of the request does not fit into the quota, and otherwise
  * LIMIT.
  */
 async function recordExcluded(tx: Transaction): Promise<void> {
@@ -326,8 +326,8 @@ async function joinRecorded(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates excluded paths whose files were withdrawn. Deletes the path of a withdrawn file from a request with a
- * pattern, and marks the path UNKNOWN in a request of listed paths. The caller must update the counts of unknown paths.
+ * Updates excluded paths whose files were withdrawn. Deletes a withdrawn file's path from a request with a pattern, and
+ * marks it UNKNOWN in a request that lists paths. The caller must update the counts of unknown paths.
  * @param which a condition on the locked requests `r`
  * @returns the number of paths that have become unknown, by quota
  */
@@ -373,7 +373,7 @@ export async function renameExcludedPaths(tx: Transaction, requestIds: readonly 
 
 /**
  * Updates excluded paths of renamed files if path rules exclude the new path from the request. Deletes the path from a
- * request with a pattern, and marks the old path UNKNOWN in a request of listed paths.
+ * request with a pattern, and marks the old path UNKNOWN in a request that lists paths.
  */
 async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'

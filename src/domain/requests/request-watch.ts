@@ -99,7 +99,7 @@ const isOfRequest = sql`EXISTS (
 const MAX_READS = 5;
 
 /**
- * Reads the state of a request, if possible when all its events have ids.
+ * Reads a request's state, preferably when all its events have ids.
  * @throws NotFoundError, also if the caller may not see the request
  */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
@@ -128,7 +128,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
 
 /**
  * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
- * get no events until that id is reached.
+ * not get any event before that id is reached.
  */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;

@@ -21,7 +21,7 @@ const REST_FACTOR = 10;
 const MAX_PENDING = 1000;
 
 interface Source<Item> {
-  /** Returns the changes since the last check, by key; undefined if the changes are unknown, as at the first check. */
+  /** Returns the changes since the last check, by key; undefined if they are unknown, as at the first check. */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
