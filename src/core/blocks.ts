@@ -44,7 +44,8 @@ export function giveBack(chunk: Uint8Array): void {
 }
 
 /**
- * Time after which `joinPieces` yields a chunk that is not full, so that the reader of a slow HTTP body sees progress.
+ * Time after which `joinPieces` yields a chunk even if it is not full, so that readers of a slow HTTP body see
+ * progress.
  */
 const MOST_MS = 1000;
 

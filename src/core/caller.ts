@@ -1,6 +1,6 @@
 /**
  * Callers of operations. The gateway authenticates callers. The engine, and commands that open the database, run as
- * `SYSTEM`. domain/policy.ts defines the rights of each role.
+ * `SYSTEM`. domain/policy.ts defines each role's rights.
  */
 
 /**
@@ -28,9 +28,11 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token is limited to its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files. The caller may also change its own requests for these users. */
+  /**
+   * Users for whom the caller may request files. The caller may also change the requests that it made for these users.
+   */
   acts: Quotas;
-  /** Users whose requests the caller may change even if other callers made them. */
+  /** Users for whom the caller may change all requests, including those that other callers made. */
   manages: Quotas;
   tokenId: number | undefined;
   /** When the caller's login expires, in UTC without a zone. */

@@ -27,7 +27,7 @@ export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
 }
 
-/** Returns the directory that contains the embedded database and other data of this host (DATA_DIR). */
+/** Returns the directory that contains this host's data, such as the embedded database (DATA_DIR). */
 export function readDataDir(env: Environment): string {
   return env.DATA_DIR || './data';
 }

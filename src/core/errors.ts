@@ -148,8 +148,8 @@ export class InUseError extends UserError {
 }
 
 /**
- * A temporary failure. `away`: the database does not respond, which the process logs once. `busy`: the operation took
- * too long, or there is no free capacity for it.
+ * A temporary failure. `away`: the database does not respond; the process logs this only once. `busy`: the operation
+ * took too long, or no capacity was free.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -209,8 +209,7 @@ export class TapeError extends Error {
 }
 
 /**
- * Thrown if another Tapegate owns, or may own, the restore disks or libraries, so that this Tapegate must not change
- * them.
+ * Thrown if another Tapegate owns, or may own, the restore disks or libraries. This Tapegate must then not change them.
  */
 export class FencedError extends Error {
   constructor(reason: string) {
@@ -237,7 +236,7 @@ export interface FailureLog {
 
 /**
  * Logs an unexpected failure. Logs a busy database as a warning. Does not log an unresponsive database, because
- * db/pulse.ts logs it once.
+ * db/pulse.ts does.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);

@@ -1,4 +1,4 @@
-/** Hides secrets in logs, errors and terminal output. All output of the process passes through this module. */
+/** Hides secrets in logs, errors and terminal output. All of the process's output passes through this module. */
 
 const HIDDEN = '…';
 

@@ -7,7 +7,7 @@ import { SourceMap, type SourceMapping } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Directory of the compiled files. */
+/** Directory with the compiled files. */
 const DIRECTORY = fileURLToPath(new URL('../..', import.meta.url));
 const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 

@@ -15,7 +15,7 @@ export function parseTime(text: string): string | undefined {
   if (!match) return undefined;
   const [, seconds = '', digits = ''] = match;
   const date = new Date(`${seconds}Z`);
-  // JavaScript parses 30 February as 2 March; PostgreSQL has no year 0000
+  // JavaScript parses 30 February as 2 March; PostgreSQL does not accept year 0000
   if (Number.isNaN(date.getTime()) || !date.toISOString().startsWith(seconds) || seconds.startsWith('0000')) {
     return undefined;
   }

@@ -87,7 +87,7 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
   return isSet || group === KEEP;
 }
 
-/** Returns the mode of a file whose group cannot be set: the actual group gets only the rights of other users. */
+/** Returns the mode for a file whose group cannot be set: the actual group gets only the rights of other users. */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;

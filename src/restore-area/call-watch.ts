@@ -79,11 +79,11 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether a call of this process has hung, and may still block one of its threads. */
+  /** Whether any call in this process has hung, and may still block a thread. */
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called for a hung call; if several calls hang at the same time, for the call that started first */
+  /** @param onHang called with a hung call; if several calls hang at the same time, with the earliest */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -136,7 +136,7 @@ export class CallWatch {
     if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // a call that waits for a blocked thread appears to hang too, so the call that started first is at fault
+    // a call that waits for a blocked thread appears to hang too, so the earliest call is at fault
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;

@@ -127,8 +127,8 @@ export interface Mismatch {
  *   receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
  * @param how.describe returns the error text for a mismatch, which users see
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
- * @throws TapeError MEDIA if the size or checksum differs; errors of the library and the sink; the abort reason of
- *   `how.signal`
+ * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the abort reason
+ *   of `how.signal`
  */
 export async function readChecked(
   volume: MountedVolume,

@@ -6,7 +6,7 @@
  *
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to another
  * owner);
- * - the private groups of these users, and the group of TAPEGATE_RESTORE_GROUP;
+ * - the private groups of these users, and the group in TAPEGATE_RESTORE_GROUP;
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
  * it.
  *
@@ -74,7 +74,7 @@ export function findProblem(
 }
 
 /**
- * Returns the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
+ * Returns the first untrusted directory on the path to a directory on a restore disk. Skips missing directories.
  * @param root the mount point, without links @param dir directory below the mount point
  */
 export async function findUntrusted(

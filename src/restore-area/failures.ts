@@ -75,7 +75,7 @@ export async function callDisk<T>(
 
 function mayBeDiskFault(error: unknown): boolean {
   if (isExhausted(error)) return false; // having too many open files is not the disk's fault
-  // a TapeError comes from the check of the disk marker
+  // a TapeError comes from checking the disk marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
@@ -85,7 +85,7 @@ function mayBeDiskFault(error: unknown): boolean {
 /** Number of consecutive failed calls after which a disk is suspended even if each probe succeeds. */
 const MAX_FAILURES = 3;
 
-/** Time for which the result of a probe is reused for other failed calls. */
+/** Time for which a probe's result is reused for other failed calls. */
 const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
@@ -96,7 +96,7 @@ const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 export class FailingDisks {
   /** Watches calls that are not made for a drive. */
   readonly calls: CallWatch;
-  /** Time (`performance.now()`) and error of the last call that failed because a disk was full, by disk id. */
+  /** By disk id, the time (`performance.now()`) and error of the last call that failed because the disk was full. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -128,14 +128,14 @@ export class FailingDisks {
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // a shared call, such as the sync of a directory, counts as one failure for all its recalls
+    // a call shared by several recalls, such as a directory sync, counts as one failure
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
   }
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
-    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe of a hung disk would hang too
+    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // probing a hung disk would hang too
     if (hung && !hung.isFaultOf(disk.mountpoint)) return undefined;
     const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
@@ -258,7 +258,7 @@ export class FailingDisks {
 }
 
 /**
- * Prefix of the names of probe files. It begins with the marker's name, so that no job treats a probe file as a copy.
+ * Prefix of probe file names. It begins with the marker's name, so that no job treats a probe file as a copy.
  */
 const PROBE_NAME = `${markerName}-try`;
 

@@ -38,13 +38,13 @@ const EARLIER_MODE = 0o755;
 const ATTEMPTS = 5;
 
 /**
- * Mode of a new directory until its final mode is set. If an engine is killed before it sets the final mode, this mode
+ * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, this mode
  * identifies the directory, because other programs do not use this mode.
  */
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens a copy's directory. Creates it if it is missing. Never creates the mount point, because nothing may be written
+ * Opens a copy's directory. Creates it if it is missing. Never creates the mount point, because Tapegate must not write
  * to an unmounted disk.
  * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
  * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
@@ -187,8 +187,8 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether a directory has the owner, group and mode that Tapegate sets. If not, an operator has changed the
- * directory. The owner may be the owner of the marker, because a file server may map owners. The group may come from
- * the parent directory.
+ * directory. The directory's owner may be the marker's owner, because a file server may map owners. The group may come
+ * from the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -219,8 +219,8 @@ interface BatchDirectory {
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
 /**
- * The open directories of a batch of recalls. The caller must wait for each call to end before it makes the next. The
- * methods throw a DiskError if the disk may be at fault.
+ * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next.
+ * The methods throw a DiskError if the disk may be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;
@@ -242,8 +242,8 @@ export class OpenDirectories {
 
   /**
    * Returns a copy's directory, which stays open until `close`. Creates it if it is missing.
-   * @param confirm awaited before a directory is created; throws to prevent the creation
-   * @throws the errors of `openCopyDirectory`; the error of an earlier sync of the directory or a parent
+   * @param confirm awaited before a directory is created; throws to prevent the creation @throws the same errors as
+   *   `openCopyDirectory`; the error from an earlier sync of the directory or a parent
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -297,8 +297,7 @@ export class OpenDirectories {
   }
 
   /**
-   * Closes the directories. Never rejects, because the contents of the directories are already synced, or recorded as
-   * failed.
+   * Closes the directories. Never rejects, because the directories' contents are already synced, or recorded as failed.
    */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));

@@ -1,6 +1,6 @@
 /**
  * Markers distinguish a restore disk from the empty directory under its mount point. If the disk's own marker is
- * missing, Tapegate writes nothing to the mount point, and no copy counts as missing.
+ * missing, Tapegate does not write to the mount point, and copies do not count as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -18,7 +18,7 @@ export interface MarkedDisk {
 }
 
 /**
- * Returns the contents of a marker. The marker contains the mount point, so that Tapegate detects swapped disks.
+ * Returns a marker's contents. The marker contains the mount point, so that Tapegate detects swapped disks.
  */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;

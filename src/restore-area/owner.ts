@@ -32,8 +32,8 @@ export class DamagedOwnerError extends TapeError {
 }
 
 /**
- * Reads the owner record. @returns undefined if there is no record @throws DamagedOwnerError @throws TapeError if the
- * record cannot be read now
+ * Reads the owner record. @returns undefined if the directory has no record @throws DamagedOwnerError @throws TapeError
+ * if the record cannot be read now
  */
 export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
   const file = path.join(root, ownerName);
@@ -48,8 +48,8 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record atomically. Writes nothing if another Tapegate has taken the directory since the caller read
- * the record.
+ * Writes the owner record atomically. Does not write it if another Tapegate has taken the directory since the caller
+ * read the record.
  * @param how.isFirst whether to write the record only if the directory has none
  * @param how.takes whether to replace another owner's record too
  * @returns whether the record was written

@@ -92,7 +92,7 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly reads = new BoundedCalls();
-  /** Last observation of each directory, including observations that ended after the time limit. */
+  /** Each directory's last observation, even if it ended after the time limit. */
   private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
@@ -103,8 +103,8 @@ export class Ownership {
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. The process recognises its own stamps even if a promoted standby has
-   * no record of them.
+   * Epoch in the stamps that this process writes. It identifies the process's own stamps even if a promoted standby has
+   * not recorded them.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -139,8 +139,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. First waits while a restarted database server may be a copy, or while
-   * another Tapegate may not have stopped yet.
+   * Checks whether this Tapegate is fenced. Before the check, waits while a restarted database server may be a copy, or
+   * another Tapegate may still be running.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -244,7 +244,7 @@ export class Ownership {
     return `the database server was restarted or copied: checking for ${watching.ms / 1000} s whether another Tapegate uses the restore disks`;
   }
 
-  /** Returns the location of the database: its cluster, its directory, and the start time of its server. */
+  /** Returns the database's location: its cluster, its directory, and its server's start time. */
   async findPlace({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
@@ -278,8 +278,8 @@ export class Ownership {
   }
 
   /**
-   * Reads the owner record of a directory. @returns undefined if the directory is unavailable @throws an error if the
-   * record cannot be read now
+   * Reads a directory's owner record. @returns undefined if the directory is unavailable @throws an error if the record
+   * cannot be read now
    */
   private async readDirectory(site: SiteIdentity, directory: OwnedDirectory): Promise<ObservedDirectory | undefined> {
     const root = await findOwnedRoot(directory).catch((error: unknown) => {
@@ -340,7 +340,7 @@ export class Ownership {
     }
   }
 
-  /** Logs once why an owner record could not be written, for example to a library that is mounted read-only. */
+  /** Logs only once why an owner record could not be written, for example to a library that is mounted read-only. */
   private reportUnwritten(directory: string, problem: string | undefined): void {
     const before = this.unwritten.get(directory);
     if (problem === undefined) this.unwritten.delete(directory);
@@ -364,7 +364,7 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
 }
 
 /**
- * Returns the path of a directory, with links resolved.
+ * Returns a directory's path, with links resolved.
  * @returns undefined if there is no library, or if the library is empty and may not be mounted
  * @throws AbsentError if the directory is an unavailable restore disk
  */

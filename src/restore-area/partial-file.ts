@@ -1,7 +1,7 @@
 /**
  * Writes a copy to a partial file in its final directory. The name of the partial file identifies the recall. Chunks
  * are accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
- * memory that all copies of a drive use together.
+ * total memory that a drive's copies use.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -23,14 +23,14 @@ const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
  * Removes a copy's partial file, if it exists. Does nothing if a link or file has replaced the copy's directory.
- * @throws TapeError TRANSIENT if the disk is unavailable; other errors of the removal
+ * @throws TapeError TRANSIENT if the disk is unavailable; other removal errors
  */
 export async function removePartial(location: CopyLocation, name: string): Promise<void> {
   await withCopyIfPresent(location, (_file, directory) => removeEntry(directory, name, isPartial));
 }
 
 /**
- * Returns the stats of a copy's partial file; undefined if the file does not exist. @throws the errors of
+ * Returns the stats of a copy's partial file; undefined if the file does not exist. @throws the same errors as
  * `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
@@ -77,8 +77,7 @@ export class PartialFile {
   private ino: bigint | undefined;
   private unsynced = 0;
   /**
-   * The last sync. The error of this sync must not be lost, because the kernel reports the error of a failed sync only
-   * once.
+   * The last sync. This sync's error must not be lost, because the kernel reports a sync error only once.
    */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
@@ -103,7 +102,7 @@ export class PartialFile {
 
   /**
    * Queues a chunk, which the caller must not reuse. Resolves when there is room for the next chunk. @throws the error
-   * of an earlier write
+   * that an earlier write caused
    */
   async write(chunk: Uint8Array): Promise<void> {
     const releaseRoom = await this.budget.take({ cost: chunk.length });
@@ -222,7 +221,7 @@ export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
 }
 
-/** Returns the recall that wrote a partial file; undefined if the name is not that of a partial file. */
+/** Returns the recall that wrote a partial file; undefined if `name` is not a partial file's name. */
 export function parsePartialName(name: string): PartialOwner | undefined {
   const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
   return fileId && driveId && epoch

@@ -19,11 +19,11 @@ export interface CopyLocation extends MarkedDisk {
 }
 
 export interface Directory {
-  /** Path of the directory through its open descriptor, which no later rename or link can redirect. */
+  /** Path to the directory through its open descriptor. No later rename or link can redirect it. */
   fdPath: string;
   handle: FileHandle;
   /**
-   * Path of the directory when it was opened, without links. `root` is its disk's mount point, without links.
+   * The directory's path when it was opened, without links. `root` is its disk's mount point, without links.
    */
   path: string;
   root: string;
@@ -53,7 +53,7 @@ export function movedAway({ path }: Directory): Error {
   return new Error(`the directory ${path} was moved while files were being restored into it`);
 }
 
-/** Returns the current path of an open directory. Does not access the disk. */
+/** Returns an open directory's current path. Does not access the disk. */
 function readPath({ fdPath, path }: Directory): string {
   return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
@@ -78,7 +78,7 @@ function justRemoved(path: string): Error {
 /**
  * Opens a copy's directory and calls `use` with the copy's path.
  * @param use receives a path that no later rename or link can redirect. The copy itself may be missing
- * @throws an error with code ENOENT if the directory is missing; other errors of `openExisting`
+ * @throws an error with code ENOENT if the directory is missing; other errors that `openExisting` throws
  */
 export async function withCopy<T>(
   location: CopyLocation,
@@ -89,7 +89,7 @@ export async function withCopy<T>(
   );
 }
 
-/** Opens a directory, passes it to `use`, and closes it. @throws the errors of `openExisting` */
+/** Opens a directory, passes it to `use`, and closes it. @throws the same errors as `openExisting` */
 export async function withDirectory<T>(
   root: string,
   dir: string,
@@ -122,7 +122,10 @@ export function ignoreReplaced(error: unknown): undefined {
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
-/** Syncs a directory. @throws an error with code ENOENT if the directory is missing; other errors of `openExisting` */
+/**
+ * Syncs a directory. @throws an error with code ENOENT if the directory is missing; other errors that `openExisting`
+ * throws
+ */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }

@@ -45,7 +45,10 @@ const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
-/** Creates a restore disk in the data directory if the site has no disk. Marks new disks that are certainly mounted. */
+/**
+ * Creates a restore disk in the data directory if the site does not have a disk. Marks new disks that are certainly
+ * mounted.
+ */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
     const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
@@ -68,7 +71,7 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 /**
  * Registers a restore disk, or changes its allocation, and marks it. A registered disk may be changed while it is not
  * mounted.
- * @param input.create whether to create a missing mount point, as a directory of the parent file system
+ * @param input.create whether to create a missing mount point, as a directory on the parent file system
  * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
  *   its copies
  * @returns the disk and, if the disk could not be marked, the reason. No copy is stored on an unmarked disk
@@ -148,7 +151,7 @@ async function findReal(wanted: string): Promise<string> {
 }
 
 /**
- * Removes a restore disk and its marker. Leaves other files on the disk alone.
+ * Removes a restore disk and its marker. Does not remove other files on the disk.
  * @returns the removed disk and, if its marker could not be removed, the reason
  * @throws NotFoundError; InUseError if the disk contains copies or recalls will store copies on it
  */
@@ -167,7 +170,7 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Free bytes of the file system. If null, `problem` says why the number is unknown. */
+  /** Free bytes on the file system. If null, `problem` says why the number is unknown. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
@@ -277,7 +280,7 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   // if an error occurs after the marker's name is recorded, the next call puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process of this host may have recorded its marker first, but not put it in place
+  // another process on this host may have recorded its marker earlier, but not put it in place
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

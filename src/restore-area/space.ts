@@ -2,8 +2,8 @@
  * Measures the actual free space on restore disks, because other programs may fill them.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
- * most a second while the rows of the disks in the database are unchanged. A disk that does not respond in time is
- * skipped until it responds.
+ * most a second while the disks' rows in the database are unchanged. A disk that does not respond in time is skipped
+ * until it responds.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -22,15 +22,15 @@ export interface FileSystem {
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
-  /** Whether the file system accepts no new file because it has no free inodes. */
+  /** Whether the file system rejects new files because it has run out of inodes. */
   hasNoInodes?: boolean;
 }
 
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size, both unsigned numbers of `statfs`. Limits the result, because a file
- * system without a limit may report more bytes than the database can store.
+ * Multiplies a number of blocks by the block size, both unsigned numbers from `statfs`. Limits the result, because a
+ * file system without a limit may report more bytes than the database can store.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -51,7 +51,7 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   };
 }
 
-/** Returns why a disk accepts no new file although bytes are free, as text for users. */
+/** Returns why a disk rejects new files although bytes are free, as text for users. */
 function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }

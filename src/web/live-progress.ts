@@ -40,8 +40,7 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // subscribe again if the view's data is newer than the end of the request, because the request is then active
-      // again
+      // subscribe again if the view's data is newer than the request's end, because the request is active again
       const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

@@ -1,6 +1,6 @@
 /**
- * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. Therefore a file whose name is
- * not UTF-8 has no catalogue path.
+ * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. Therefore a file name that is
+ * not UTF-8 cannot become a catalogue path.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
@@ -33,7 +33,10 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Returns the end of an error message about a text that is not UTF-8. Recognises UTF-16, which some programs write. */
+/**
+ * Returns the last words of an error message about a text that is not UTF-8. Recognises UTF-16, which some programs
+ * write.
+ */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }

@@ -37,7 +37,7 @@ export interface OpenCopy {
   /** The original file's modification time. */
   mtimeNs: bigint;
   /**
-   * Reads bytes of the copy from `position` into the buffer.
+   * Reads the copy's bytes from `position` into the buffer.
    * @returns the number of bytes read, which is smaller than the buffer only at the end of the file
    * @throws TapeError if the disk hangs
    */
@@ -49,8 +49,8 @@ export interface OpenCopy {
 }
 
 /**
- * Maximum size of a copy whose bytes are compared while a reader waits. A larger copy is compared in the background,
- * and its readers get `busy` until the comparison ends.
+ * Maximum size of a copy that is compared with its checksum while a reader waits. A larger copy is compared in the
+ * background, and its readers get `busy` until the comparison ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 /** Maximum number of cached comparison results, and of cached directory checks. */
@@ -115,7 +115,7 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // a hung call may still end, and must then close the file
+      isGivenUp = true; // a hung call may still end, and must close the file when it does
       return closedBy(error);
     }
   }
@@ -258,7 +258,7 @@ export class CopyReader {
   }
 }
 
-/** Converts an error of a copy or its disk to the reason why the copy cannot be read. @throws any other error */
+/** Converts an error from a copy or its disk to the reason why the copy cannot be read. @throws any other error */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;

@@ -85,8 +85,7 @@ export async function findStats(location: CopyLocation): Promise<BigIntStats | u
 
 /**
  * Returns the checksum of the file at a copy's path, computed with the same algorithm as `like`; undefined if there is
- * no file.
- * @throws the errors of `statCopy`
+ * no file. @throws the same errors as `statCopy`
  */
 export async function readChecksum(
   location: CopyLocation,
@@ -126,8 +125,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, which has
- * another ctime. Does not remove directories (see `removeEmptyDirectories`).
+ * Removes a copy that `recogniseCopy` found. Never removes a different file, or a later copy of the same file, which
+ * has a different ctime. Does not remove directories (see `removeEmptyDirectories`).
  * @param found the result of `recogniseCopy`
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable

@@ -1,4 +1,4 @@
-/** Finds copies that are missing from the disks of this host. */
+/** Finds copies that are missing from this host's disks. */
 import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
 import { Limiter } from '../../core/limiter.js';
@@ -98,8 +98,8 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
 }
 
 /**
- * Returns the missing copies of a disk. Returns no copies if the disk is unavailable or unreadable, because the copies
- * may still exist.
+ * Returns the copies that are missing from a disk. Returns no copies if the disk is unavailable or unreadable, because
+ * the copies may still exist.
  */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
   try {

@@ -45,7 +45,7 @@ const REQUEST_FILES = 5000;
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests that each query returns. The query returns only the id and version of each request. */
+/** Number of requests that each query returns. The query returns only each request's id and version. */
 const REQUEST_PAGE = 1000;
 
 /**
@@ -151,7 +151,7 @@ interface EachOptions<C extends CopyLocation> {
 
 /**
  * Calls `call` for each copy, with a few concurrent calls on each disk. Logs failures and omits failed copies from the
- * result. Logs a failing disk once, and skips its remaining copies.
+ * result. Logs a failing disk only once, and skips its remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,

@@ -14,7 +14,7 @@ import { type Directory, withDirectory } from '../restore-area.js';
 /** Returns the wanted mode and group of each directory in `dirs`, a list of absolute paths. */
 export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
 
-/** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate creates them. */
+/** Mode for TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
 /**
@@ -36,8 +36,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If an engine was killed between these steps, sets the existing
- * directory's group and mode. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. If an engine was killed before it set them, sets them on the
+ * existing directory. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  *   just removed

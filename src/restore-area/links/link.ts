@@ -2,8 +2,8 @@
  * Creates and removes symbolic links at archive paths, and the directories that contain them.
  *
  * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
- * of a new link's directory, because archives contain such links. Users may write in directories of the archive, and
- * may replace a directory by a link at any moment. Therefore each call uses an open directory whose path the kernel has
+ * of a new link's directory, because archives contain links. Users may write in the archive's directories, and may
+ * replace a directory with a link at any moment. Therefore each call uses an open directory whose path the kernel has
  * confirmed.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
@@ -26,7 +26,7 @@ class InTheWayError extends TapeError {
 }
 
 interface LinkOptions {
-  /** Part of the temporary name of a link that replaces another link. */
+  /** Part of the temporary name for a link that replaces another link. */
   fileId: bigint;
   /** Mount points of all restore disks. */
   mountpoints: readonly string[];
@@ -39,8 +39,8 @@ interface LinkOptions {
 const ATTEMPTS = 20;
 
 /**
- * Creates a link and its missing directories. Does nothing if the link already exists.
- * @throws InTheWayError; TapeError POLICY if a link or file has just replaced a directory; errors of the file system
+ * Creates a link and its missing directories. Does nothing if the link already exists. @throws InTheWayError; TapeError
+ * POLICY if a link or file has just replaced a directory; file system errors
  */
 export async function makeLink(
   { at, target }: Link,
@@ -58,7 +58,7 @@ export async function makeLink(
   }
 }
 
-/** Creates the missing directories of a link. @returns the link's directory, with links resolved */
+/** Creates a link's missing directories. @returns the link's directory, with links resolved */
 async function makeLinkDirectory(
   at: string,
   { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>,
@@ -98,7 +98,7 @@ async function placeLink(
 
 /**
  * Removes the link at `at` if its target is `target`. Does not remove other files, and does not follow untrusted links.
- * @throws errors of the file system
+ * @throws file system errors
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (directory: Directory) => {
@@ -129,8 +129,8 @@ interface Way {
 }
 
 /**
- * Resolves the links in the path of a directory. Users may replace entries at any moment, so only `openExisting` proves
- * that a directory is at the returned path.
+ * Resolves the links in a directory's path. Users may replace entries at any moment, so only `openExisting` proves that
+ * a directory is at the returned path.
  * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
@@ -220,8 +220,8 @@ async function replaceLink(
 }
 
 /**
- * Returns the error for a file that Tapegate does not replace with a link. The message does not show the target of
- * another user's link.
+ * Returns the error for a file that Tapegate does not replace with a link. The message does not show where another
+ * user's link points.
  */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a link of Tapegate' : 'a link to another target';
@@ -234,7 +234,7 @@ function isBelow(file: string, directory: string): boolean {
 
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and have the owner, group and
- * mode that `makeLink` sets. A directory with another owner, group or mode stays, because an operator changed it.
+ * mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator changed it.
  * Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
  * Does not sync the removal, because a directory that reappears after a crash is empty, and is removed with the next
@@ -286,13 +286,13 @@ async function removeEmptyLinkDirectory(root: string, dir: string, wanted: Direc
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
 
 interface Standing {
-  /** Target of the link; null if the entry is not a link. */
+  /** The link's target; null if the entry is not a link. */
   target: string | null;
   stats: BigIntStats;
 }
 
 /**
- * Returns the target and stats of the entry at a link's path; undefined if no entry exists.
+ * Returns the target and stats of the entry at a link's path; undefined if the entry does not exist.
  * @throws InTheWayError if the path of its directory contains an untrusted link
  */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {

@@ -67,7 +67,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Reloads the view after events, at most once per `RELOAD_MS`. */
+/** Reloads the view after events, at intervals of at least `RELOAD_MS`. */
 function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);

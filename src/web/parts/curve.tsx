@@ -8,7 +8,7 @@ export interface CurveProps {
   title: string;
   /** Points of the chart. A null value means unknown, and leaves a gap. */
   points: readonly { at: string; value: number | null }[];
-  /** Start of the shown time span, in milliseconds since 1970. */
+  /** Start of the time span shown, in milliseconds since 1970. */
   from: number;
   until: number;
   /** Whether each value is valid until the time of the next value. */
@@ -46,7 +46,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
 
 type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
 
-/** Returns the parts of the chart's line, which is interrupted where a value is unknown. */
+/** Returns the parts of the chart's line, with gaps where values are unknown. */
 function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
   let height: string | undefined;

@@ -5,7 +5,7 @@
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Paging {
-  /** Cursor before the first row of the page; undefined on the first page. */
+  /** Cursor before the page's first row; undefined on the first page. */
   after: string | undefined;
   next(endCursor: string | null): void;
   back(): void;

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 
-/** Shows the heading of a view, and sets the title of the window. */
+/** Shows a view's heading, and sets the window's title. */
 export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
   useEffect(() => {
     document.title = `${text} · Tapegate`;
