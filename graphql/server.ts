@@ -192,8 +192,8 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits the concurrent queries of a caller. A query that does not get a free slot in time is answered with status 503
- * and `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
+ * Limits a caller's concurrent queries. A query that does not get a free slot in time is answered with status 503 and
+ * `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

@@ -14,7 +14,7 @@ export interface EventCursor {
 /**
  * Watches events from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`,
  * because a browser reconnects to the same URL.
- * @param isResumable returns whether a client can resume after an event without missing any
+ * @param isResumable returns whether a client can safely resume after an event
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
 export function watchFromCursor<Event extends { eventId: bigint }>(

@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of tape files, and the subscription to stage changes of tape files. */
+/** Defines the GraphQL types of tape files, and the subscription to changes of their stages. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';

@@ -87,7 +87,7 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 interface InnerPages<Row> {
   descending?: boolean;
   /**
-   * Reads one page for each parent in one statement. Fields that read the same columns must pass the same `read`
+   * Reads one page for each parent, all in one statement. Fields that read the same columns must pass the same `read`
    * function.
    */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;

@@ -45,7 +45,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
 /** Maximum number of bytes per write. The next write waits until the client has read the previous bytes. */
 const PART_BYTES = 64 * 1024;
 
-/** Sends `head`, a JSON list of the items of all pages, and `tail`, as `sendBytes` does. */
+/** Sends `head`, a JSON list of all pages' items, and `tail`, as `sendBytes` does. */
 export async function sendList<Item>(
   res: Response,
   {

@@ -10,7 +10,7 @@ import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { hrefOf, readLogicalPath } from '../v1/paths.js';
 
-/** Takes a slot of a limiter for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
+/** Takes a limiter's slot for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
 /**

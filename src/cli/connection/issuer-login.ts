@@ -110,7 +110,9 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /** Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens of the login. */
+  /**
+   * Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens from the same login.
+   */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
@@ -202,7 +204,7 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
-/** Returns the remaining lifetime of a JWT in milliseconds; undefined if unknown. */
+/** Returns a JWT's remaining lifetime in milliseconds; undefined if unknown. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
@@ -264,8 +266,8 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
 }
 
 /**
- * Rejects a token audience other than this gateway, because a malicious gateway could log in to another gateway with
- * the token.
+ * Rejects a token audience other than this gateway, because a malicious gateway could use the token to log in to
+ * another gateway.
  */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);

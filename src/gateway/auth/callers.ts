@@ -23,7 +23,7 @@ export interface Identity {
   address?: string | undefined;
 }
 
-/** Time for which a caller's rights are cached. */
+/** How long a caller's rights are cached. */
 const KNOWN_MS = 2000;
 
 export class KnownCallers {

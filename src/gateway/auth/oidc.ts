@@ -43,14 +43,14 @@ const ALGORITHMS = [
 ];
 
 /**
- * Matches the header field `typ` of accepted tokens: an access token or an untyped JWT. Tokens that the issuer signs
+ * Matches the `typ` header of accepted tokens, which are access tokens or untyped JWTs. Tokens that the issuer signs
  * for other purposes have other `typ` values.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
 const CLOCK_SKEW_SECONDS = 60;
 
-/** Time for which a verified token is cached. */
+/** How long a verified token is cached. */
 const KNOWN_MS = 2000;
 
 export class OidcCallers {

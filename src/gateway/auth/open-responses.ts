@@ -1,6 +1,6 @@
 /**
- * Ends open responses, such as lists and streams, when the caller's token has expired or was revoked, or the caller's
- * rights have changed.
+ * Ends open responses, such as lists and streams, when the caller's token expires or is revoked, or the caller's rights
+ * change.
  */
 import type { Response } from 'express';
 import type { Caller } from '../../core/caller.js';

@@ -15,7 +15,7 @@ const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERAT
 
 const UNKNOWN = 'the token is unknown, has expired or was revoked';
 
-/** Time for which a valid token is cached. Revoking a token clears the cache immediately. */
+/** How long a valid token is cached. Revoking a token clears the cache immediately. */
 const KNOWN_MS = 2000;
 
 /**

@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** Part of the memory for request bodies that one caller may use. By default, this part holds three bodies of 32 MB. */
+/** The share of request-body memory that one caller may use. By default, this share holds three bodies of 32 MB. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -58,7 +58,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts the memory of a request body until the request is answered and all work for it is done. */
+/** Counts a request body's memory until the request is answered and all work for it is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {
