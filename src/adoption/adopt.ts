@@ -1,6 +1,6 @@
 /**
- * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated: it skips
- * data that has not changed in the source.
+ * Adopts a django-nla_control installation's data, and reports differences. An adoption can be repeated: it skips data
+ * that has not changed in the source.
  */
 import type { PoolClient } from 'pg';
 import { messageOf, UnavailableError } from '../core/errors.js';
@@ -18,7 +18,7 @@ import { adoptRequests, adoptSentEmails, endGone } from './requests.js';
 import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
-  /** Whether to write nothing, and only report the changes. */
+  /** Whether to report the changes without writing anything. */
   isTrial: boolean;
   /** Directory that contains the archive paths, which are links to copies. */
   archiveRoot: string;

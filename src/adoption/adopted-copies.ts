@@ -69,7 +69,7 @@ export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** Path of the copy in the source; null if the copy has the same path in Tapegate. */
+  /** The copy's path in the source; null if the copy has the same path in Tapegate. */
   place: string | null;
 }
 
@@ -153,7 +153,7 @@ export interface OldName {
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** Current path of the file; null if the file is no longer in the catalogue. */
+  /** The file's current path; null if the file is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;

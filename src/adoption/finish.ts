@@ -136,7 +136,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns the path of an old name on its restore disk. Resolves symbolic links in the path of its parent directory.
+ * Returns an old name's path on its restore disk. Resolves symbolic links in the path of the parent directory.
  * @returns undefined if the directory is gone; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */

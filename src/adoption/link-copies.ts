@@ -94,7 +94,7 @@ async function tryTake(
 
 interface FoundSource {
   place: string;
-  /** Path of the file with all links resolved. */
+  /** The file's path with all links resolved. */
   real: string;
 }
 

@@ -34,7 +34,7 @@ export const nothingAdopted: Adoption = {
 };
 
 export interface Adopting {
-  /** Whether to write nothing, and only report the changes. */
+  /** Whether to report the changes without writing anything. */
   isTrial: boolean;
   report(difference: Difference): void;
   counts: Adoption;

@@ -25,7 +25,7 @@ interface SourceRequest {
   pattern: string | null;
   first: string | null;
   last: string | null;
-  /** State of the request in Tapegate; null if Tapegate does not have the request. */
+  /** The request's state in Tapegate; null if Tapegate does not have the request. */
   state: string | null;
   digest: string | null;
 }

@@ -46,7 +46,8 @@ const fixedLimits = {
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that no request contains. No quota is charged for such paths.
+   * Maximum number of paths in a user's stage requests that no request contains. The limit exists because a quota is
+   * not charged for such paths.
    */
   unstagedPaths: 10_000_000,
   /**

@@ -194,7 +194,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses an origin. Rejects `*`, because pages of any site could then spend quotas. */
+/** Parses an origin. Rejects `*`, because it would let pages of any site spend quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
@@ -248,7 +248,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns the gid of a group. Runs getent, because the group may be defined in a directory service. */
+/** Returns a group's gid. Runs getent, because the group may be defined in a directory service. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

@@ -1,7 +1,6 @@
 /**
  * All server settings, as one schema: each setting's variable, type, default and description. `npm run docs` writes the
- * tables of docs/reference/settings.md from the schema. To add a setting, add a line to the schema and run `npm run
- * docs`.
+ * tables in docs/reference/settings.md. To add a setting, add a line to the schema and run `npm run docs`.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';

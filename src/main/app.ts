@@ -1,4 +1,4 @@
-/** Combines all HTTP endpoints of the gateway. */
+/** Combines all of the gateway's HTTP endpoints. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
@@ -55,7 +55,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag'); // do not send ETags, because computing the ETag of a list would take the whole list in memory
+  app.disable('etag'); // do not send ETags, because computing a list's ETag would require the whole list in memory
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
@@ -112,7 +112,7 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     copies,
     recordMissing,
     get log() {
-      log ??= ctx.log.child(idOf(res)); // create the log on first use, because most requests log nothing
+      log ??= ctx.log.child(idOf(res)); // create the log on first use, because most requests do not log anything
       return log;
     },
     caller: callerOf(req),
@@ -152,7 +152,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close the streams first, because a stream would treat the end of its events as the end of its operation
+        // close the streams before their events end, because a stream would treat the end of its events as the end of
+        // its operation
         graphql.close();
         ctx.events.endReaders();
       };

@@ -26,7 +26,7 @@ import type { CommandFile, Commands } from './table.js';
 
 /**
  * Creates the program. Its commands inherit its settings.
- * @param where the line about the environment at the end of the help
+ * @param where the last line of the help, which describes the environment
  * @param args arguments. Loads only the code of commands that the arguments name; all other commands appear only in the
  * help
  */
@@ -100,7 +100,7 @@ function fitTerminal(text: string): string {
   return text.split('\n').map(fit).join('\n');
 }
 
-/** Commands that print no results. */
+/** Commands that do not print results. */
 const WITHOUT_JSON = ['start', 'serve', 'work', 'login', 'logout', 'completion'];
 
 export function addOutputOptions(command: Command): void {
@@ -144,7 +144,7 @@ async function run({ commands, where }: Commands, args: readonly string[]): Prom
   return commandState().exitCode;
 }
 
-/** Runs the command that the arguments of this process name. */
+/** Runs the command that this process's arguments name. */
 export async function runProgram(given: Commands): Promise<void> {
   hideSecretsOfCrashes();
   let unread: number | undefined;

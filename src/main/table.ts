@@ -5,8 +5,8 @@
 import type { Command } from 'commander';
 
 /**
- * Description of a command, in one line of at most 57 characters. `help` is a longer text for the command's own help,
- * if needed.
+ * A command's description, in one line of at most 57 characters. `help` is a longer text for the command's own help, if
+ * needed.
  */
 type Description = string | { line: string; help: string };
 
@@ -23,7 +23,7 @@ export interface Commands {
   where: string;
 }
 
-/** Puts the commands of some files into a group of the help. */
+/** Puts the commands in some files into a group in the help. */
 function inGroup<Name extends string>(
   group: string,
   files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,

@@ -5,7 +5,7 @@
 import { TapeError } from '../core/errors.js';
 
 /**
- * Reports that the volume or its file system is unavailable. A VolumeError does not count as a failure of a file. The
+ * Reports that the volume or its file system is unavailable. A VolumeError does not count as a file's failure. The
  * engine treats any error of `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
@@ -30,17 +30,17 @@ export function isRefusal(error: unknown): error is LibraryError {
 export interface FileOnVolume {
   path: string;
   /**
-   * Position of the file on the volume; null if the catalogue has no position. The engine reads a file without a
-   * position only from a library that finds files by path.
+   * The file's position on the volume; null if it is not in the catalogue. The engine reads a file without a position
+   * only from a library that finds files by path.
    */
   position: bigint | null;
   /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
   size: bigint;
-  /** Checksum, such as `adler32:…`, if the reader compares the checksum of the bytes. */
+  /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed from the bytes of the first restore. A checksum from the first restore cannot
-   * reveal a read error of that restore.
+   * Whether the checksum was computed during the first restore. Such a checksum cannot reveal a read error in that
+   * restore.
    */
   isChecksumTaken?: boolean | undefined;
 }

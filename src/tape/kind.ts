@@ -86,7 +86,7 @@ export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): 
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
 
-/** Returns the schema of an object that contains the settings in `shape`, and no other settings. */
+/** Returns the schema of an object that contains only the settings in `shape`. */
 export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   const names = Object.keys(shape);
   const error = (issue: Issue) =>

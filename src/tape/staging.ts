@@ -48,10 +48,7 @@ export interface StagedFile {
   volume: string;
   position: bigint | null;
   size: bigint;
-  /**
-   * Checksum, such as `adler32:…`, if the reader compares it with the bytes. If so, the library need not compare the
-   * checksum.
-   */
+  /** Checksum, such as `adler32:…`, if the reader compares it with the bytes, so that the library need not do so. */
   checksum?: string | null | undefined;
 }
 
@@ -69,7 +66,7 @@ export type FileState =
   | { path: string; state: 'forgotten' };
 
 export interface Demand {
-  /** Id that the library has given to the stage request; null if the library identifies files only by their paths. */
+  /** The library's id for the stage request; null if the library identifies files only by their paths. */
   id: string | null;
   files: readonly StagedFile[];
 }
@@ -114,7 +111,7 @@ export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
 
 /** Price of a stage request: the sum of `parts`. */
 export interface Price {
-  /** Currency code of three letters, such as `EUR`. */
+  /** Three-letter currency code, such as `EUR`. */
   currency: string;
   parts: readonly Charge[];
 }
@@ -160,11 +157,11 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  * A library knows paths, stage requests and bytes, but not Tapegate's requests, users or database. A library does not
  * store state between calls: any process may make the next call, even after a crash. Methods may run concurrently.
  *
- * Results contain the paths that the caller passed. If the state of a file is unknown, the result omits the file. If
- * one file fails, the library reports the failure as the file's state. If the whole call fails, it throws a
- * LibraryError, or a RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an
- * operator must fix the cause, for example a certificate. If the signal aborts, a call rejects with the signal's
- * reason. Any other error is a bug in the library.
+ * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file. If one
+ * file fails, the library reports the failure as the file's state. If the whole call fails, it throws a LibraryError,
+ * or a RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an operator must
+ * fix the cause, for example a certificate. If the signal aborts, a call rejects with the signal's reason. Any other
+ * error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };

@@ -1,4 +1,4 @@
-/** All Prometheus metrics of a process: its counters, connections and events, Node.js metrics, and site metrics. */
+/** A process's Prometheus metrics: its counters, connections and events, Node.js metrics, and site metrics. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';

@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { traceBy } from '../core/traces.js';
 
-/** Minimum time between two log messages about failures. */
+/** Minimum time between two log messages about failures to send spans. */
 const REPORT_MS = 60_000;
 
 const FLUSH_MS = 2000;

@@ -1,5 +1,5 @@
 /**
- * Metrics of the whole site. Each process reports the same values, so queries must use the maximum over processes. The
+ * Metrics for the whole site. Each process reports the same values, so queries must use the maximum over processes. The
  * names of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after each
  * read is at least ten seconds, and at least 20 times as long as the read.
  */

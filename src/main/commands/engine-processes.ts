@@ -31,7 +31,7 @@ export type EngineOrder =
 /** Messages from an engine process: ready, alive (every second), and, before the process ends, the reason. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
-  /** Metrics of the process since its last message, if requested. */
+  /** The process's metrics since its last message, if requested. */
   metrics?: ForwardedSignals | undefined;
 }
 
@@ -55,7 +55,7 @@ const READY_MS = 15_000;
  */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled. The leases of a silent process expire earlier. */
+/** Time after which a silent process counts as stalled. A silent process's leases expire earlier. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
@@ -68,7 +68,7 @@ const LOAD_MS = 300_000;
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
- * Pause before the restart of a process, in milliseconds. The pause doubles each time that the process ends within
+ * Pause before a process is restarted, in milliseconds. The pause doubles each time that the process ends within
  * `SOON_MS` after its start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
@@ -173,7 +173,7 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time of the first message from the process. */
+  /** Time of the process's first message. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;
@@ -270,7 +270,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Treats a process as ended. A process that hangs in the kernel does no more work, and exits when its call returns.
+   * Treats a process as ended. A process that hangs in the kernel does not do more work, and exits when its call
+   * returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;

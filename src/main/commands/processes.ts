@@ -234,9 +234,7 @@ const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/**
- * Prints the addresses of a ready process. If the demo does not contain a request yet, also prints a command to try.
- */
+/** Prints a ready process's addresses. If the demo does not contain a request yet, also prints a command to try. */
 function announce(
   config: Config,
   url: string,

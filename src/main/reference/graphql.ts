@@ -6,7 +6,7 @@ type Field = ReturnType<NonNullable<ObjectType>['getFields']>[string];
 
 const PAGE = ['before', 'after', 'first', 'last'];
 
-/** Returns the first sentence of a description, on one line. */
+/** Returns a description's first sentence, on one line. */
 function firstSentence(description: string | null | undefined): string {
   const [sentence = ''] = /^[\s\S]*?\.(?=\s|$)|^[\s\S]*$/.exec(description ?? '') ?? [];
   return sentence.replace(/\s+/g, ' ').trim();

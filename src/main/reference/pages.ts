@@ -1,5 +1,5 @@
 /**
- * Generates parts of the pages in docs/reference. A generated part stands between `<!-- name: npm run docs -->` and
+ * Generates parts of pages in docs/reference. Each generated part is between `<!-- name: npm run docs -->` and
  * `<!-- end of name -->`. Other parts of a page are written manually.
  */
 import { readdirSync, readFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ export interface Page {
   current: string;
 }
 
-/** Returns the pages of the reference. */
+/** Returns the reference pages. */
 export async function readPages(): Promise<Page[]> {
   const directory = path.join(packageRoot, 'docs/reference');
   const names = readdirSync(directory).filter((name) => name.endsWith('.md'));
@@ -43,7 +43,7 @@ export async function readPages(): Promise<Page[]> {
   return pages;
 }
 
-/** Replaces the generated parts of a page, and removes the names of the replaced parts from `missing`. */
+/** Replaces a page's generated parts, and removes their names from `missing`. */
 async function writeParts(text: string, missing: Set<string>): Promise<string> {
   let current = text;
   for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {

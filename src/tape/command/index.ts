@@ -115,8 +115,8 @@ export const commandStaging: StagingKind<StagingSettings> = {
 };
 
 /**
- * Creates the object that runs the scripts. Scripts receive only the environment variables below, and none of
- * Tapegate's other variables.
+ * Creates the object that runs the scripts. Scripts receive only the environment variables below, and not Tapegate's
+ * other variables.
  */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {

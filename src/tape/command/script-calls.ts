@@ -46,7 +46,7 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
-/** Maximum output of a script in bytes. The limit exists because the whole output is stored in memory. */
+/** A script's maximum output in bytes. The limit exists because the whole output is stored in memory. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 /**
@@ -87,8 +87,8 @@ export async function runScript(
 }
 
 /**
- * Yields the output of a script at the reader's pace. Stops the script if it does not write a byte for
- * `silenceSeconds`, or does not exit within that time after its last byte.
+ * Yields a script's output at the reader's pace. Stops the script if it does not write a byte for `silenceSeconds`, or
+ * does not exit within that time after its last byte.
  * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
  */
 export async function* streamScript(
@@ -140,7 +140,7 @@ const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;
 
 /**
- * @param what the call's name in the message, such as `mount of "A00001"`
+ * @param what the call's name in error messages, such as `mount of "A00001"`
  * @returns the error for the script's exit code; undefined if the script succeeded
  */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {

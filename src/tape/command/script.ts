@@ -11,7 +11,7 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script. The script does not inherit environment variables from this process. */
+  /** All of the script's environment variables. The script does not inherit environment variables from this process. */
   environment: Readonly<Record<string, string>>;
   /** The script's standard input; if absent, the script has no input. */
   input?: string;
@@ -36,7 +36,7 @@ const TAIL_BYTES = 8 * 1024;
  */
 const TAIL_MS = 1000;
 
-/** Maximum time to wait for the end of a process after SIGKILL. A process that hangs in the kernel does not end. */
+/** Maximum time to wait for a process to end after SIGKILL. A process that hangs in the kernel does not end. */
 export const GIVE_UP_MS = 2000;
 
 /** Starts a script. @throws LibraryError if the script cannot be started */
@@ -148,7 +148,7 @@ export class Script {
 
   /**
    * Waits until the script has ended.
-   * @throws the reason given to `stop`; LibraryError if the script could not be started
+   * @throws the reason passed to `stop`; LibraryError if the script could not be started
    */
   async finish(): Promise<ScriptEnd> {
     const end = await this.ended;
@@ -178,7 +178,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // kill the rest of the process group, whose id is not reused while it has members
+        this.kill('SIGKILL'); // kill the rest of the process group: its id is not reused while it has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });

@@ -22,10 +22,7 @@ export const directory: DriveKind<{ directory: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/**
- * Number of files that are synced concurrently, because concurrent syncs can share one commit of the file system's
- * journal.
- */
+/** Number of files that are synced concurrently. Concurrent syncs can share one commit of the file system's journal. */
 const SYNCS = 8;
 
 /** Creates a library of the type `directory`. @param dir the library's directory, which `openLibrary` can create */
@@ -71,7 +68,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const directory = volumeDirectory(root, volume);
       const files = unsynced.get(directory) ?? [];
-      // never sync a file twice: after a sync has failed, another may succeed without writing the data
+      // never sync a file twice: after a failed sync, another sync may succeed without writing the data
       unsynced.delete(directory);
       try {
         signal.throwIfAborted();
@@ -250,8 +247,8 @@ class LibraryDirectory {
   }
 
   /**
-   * Rejects a world-writable directory, in which any user could replace files on tape. The operator decides whether the
-   * group may write.
+   * Rejects a world-writable directory, because any user could replace tape files in it. The operator decides whether
+   * the group may write.
    * @throws LibraryError
    */
   private async refuseOpen(directory: string): Promise<void> {
@@ -303,7 +300,7 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // another process may have created a link or a pipe with this name: do not follow a link or wait for a pipe
+      // do not follow a link or wait for a pipe that another process may have created with this name
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());

@@ -6,7 +6,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** Time limits of a request, in milliseconds. */
+/** Time limits for a request, in milliseconds. */
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
@@ -37,7 +37,7 @@ export interface ResponseHead {
 /** A response. The caller must read or destroy the response body. */
 export interface Answer {
   response: ResponseHead;
-  /** URL of the request without its query, for error messages. */
+  /** The request's URL without its query, for error messages. */
   name: string;
   /**
    * Yields the response body. A caller may call this method only once. Closes the connection if the reader stops before
@@ -94,7 +94,7 @@ export class Pools {
         const connect = (found: SecureContextOptions) =>
           buildConnector({ ...found, timeout: connectMs })(options, (...result) => {
             const [, socket] = result;
-            // report the TLS alert of a server that rejects a certificate; undici would report only the closed connection
+            // if a server rejects a certificate, report its TLS alert; undici would report only the closed connection
             socket?.on('error', (error) => socket.destroy(error));
             callback(...result);
           });

@@ -33,7 +33,7 @@ interface ReadOptions {
 
 /**
  * Yields the bytes of the file at `url` in order, starting at `from`. Closes the connection if the reader stops before
- * the end. If the catalogue has no checksum, compares the bytes of a whole file with the server's checksum.
+ * the end. If the catalogue has no checksum, compares a whole file's bytes with the server's checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
  * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason if the
@@ -88,8 +88,7 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // throw class MEDIA, because a retry after a transient error would continue at the end of the file and accept the
-    // bytes
+    // class MEDIA, because a retry after a transient error would continue at the file's end and accept the bytes
     throw new TapeError('MEDIA', text);
   }
 }
@@ -107,7 +106,7 @@ const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', diges
  * Ignores weak entity tags, because they do not identify the exact bytes. Requests do not contain an If-Match header,
  * because some servers reject their own entity tags, or send the whole file.
  * @throws ChangedError if a validator differs
- * @throws LibraryError if neither a validator nor the checksum could reveal a change of the file
+ * @throws LibraryError if neither a validator nor the checksum could reveal a change to the file
  */
 function checkVersion(
   { response, name }: Reply,
@@ -171,9 +170,9 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 interface Extent {
   /** Number of bytes at the start of the response body that precede `from`, and must be skipped. */
   toSkip: bigint;
-  /** Length of the response body in bytes; undefined if the server does not report the length. */
+  /** Length of the response body in bytes; undefined if the server does not report it. */
   expected: bigint | undefined;
-  /** Size of the whole file in bytes; undefined if the server does not report the size. */
+  /** Size of the whole file in bytes; undefined if the server does not report it. */
   total: bigint | undefined;
 }
 

@@ -57,7 +57,7 @@ export class SiteClient {
   }
 
   /**
-   * Sends a request, and follows the redirects of a GET.
+   * Sends a request; if it is a GET, follows redirects.
    * @returns the last response, whose status the caller must check
    * @throws LibraryError if no response arrives, or a redirect is not allowed; the signal's reason if the signal aborts
    */

@@ -17,7 +17,7 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** Logical path of a directory. If present, only files below this directory are listed. */
+  /** A directory's logical path. If present, only files below the directory are listed. */
   below?: string | undefined;
   signal: AbortSignal;
   /**

@@ -184,7 +184,7 @@ export class LockDirectory {
 }
 
 /**
- * Locks a file descriptor of this process. Node.js cannot call flock(2), so the program flock(1) inherits the file
+ * Locks one of this process's file descriptors. Node.js cannot call flock(2), so the program flock(1) inherits the file
  * descriptor, locks it and exits.
  */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {

@@ -198,12 +198,12 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
 /**
  * Returns whether an LTFS file system is mounted at the mount point.
  * @param table path of a file in the format of /proc/self/mountinfo
- * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is unreadable
+ * @throws DriveError if the mount point's parent directory is unreadable; LibraryError if the table is unreadable
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const describe = (error: unknown) =>
     [`cannot read the mounts of ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
-  // resolve only the parent directory, because `realpath` fails for the mount point of a FUSE process that has died
+  // resolve only the parent directory, because `realpath` fails for a mount point whose FUSE process has died
   const directory = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
     throw new DriveError('POLICY', ...describe(error));
   });

@@ -5,9 +5,9 @@ import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
 interface Failure {
-  /** S3 error code, such as `NoSuchKey`; an empty string if S3 sent no response. */
+  /** S3 error code, such as `NoSuchKey`; an empty string if S3 did not respond. */
   code: string;
-  /** HTTP status of the response; 0 if S3 sent no response. */
+  /** HTTP status of the response; 0 if S3 did not respond. */
   status: number;
   retryAfterSeconds: number | undefined;
   message: string;

@@ -39,8 +39,8 @@ export async function lookUp(
 }
 
 /**
- * Reads the first byte of an object if its HEAD response does not show whether the object is archived. Some providers
- * have archive classes with unknown names, or report a copy without an expiry date.
+ * Reads an object's first byte if its HEAD response does not show whether the object is archived. Some providers have
+ * archive classes with unknown names, or report a copy without an expiry date.
  * @throws LibraryError
  */
 export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signal: AbortSignal): Promise<Sight> {
@@ -133,7 +133,7 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    // `until` is an invalid date if the header contains no date
+    // `until` is an invalid date if the header does not contain a date
     const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? '');
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };

@@ -17,7 +17,7 @@ import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;
-  /** Size of the file in the catalogue, in bytes. The object may be larger or smaller. */
+  /** The file's size in the catalogue, in bytes. The object may be larger or smaller. */
   size: bigint;
   from: bigint;
   /**
@@ -139,7 +139,7 @@ class Reading {
   }
 
   /**
-   * Compares the ETag of a response with the expected ETag, because some servers ignore the header If-Match.
+   * Compares a response's ETag with the expected ETag, because some servers ignore the header If-Match.
    * @throws ChangedError
    */
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
@@ -183,7 +183,7 @@ class Reading {
 
   /**
    * Finds S3's checksum of the whole object. Sends a HEAD request after a range request, because the response to a
-   * range request does not contain this checksum.
+   * range request does not contain the checksum.
    */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;

@@ -162,7 +162,7 @@ function createCredentials(
 const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
- * Reads the static keys of a profile from a file that only its owner can read. The SDK's own function would also run a
+ * Reads a profile's static keys from a file that only its owner can read. The SDK's own function would also run a
  * profile's `credential_process` and assume its roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {

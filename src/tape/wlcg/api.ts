@@ -175,7 +175,7 @@ async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
   if (!isFine(reply)) throw new CallRefusedError(await readProblem(reply, signal));
 }
 
-/** Parses the body of a response. @throws LibraryError if the body is not JSON */
+/** Parses a response body. @throws LibraryError if the body is not JSON */
 async function readJson(reply: Reply): Promise<unknown> {
   const text = await readText(reply, MAX_ANSWER);
   try {

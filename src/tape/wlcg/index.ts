@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * After a stage request, the library immediately checks which files are on disk. If the check does not find a file on
- * disk, the library does not check again for this time, in milliseconds.
+ * After a stage request, the library immediately checks which files are on disk. If no files are on disk, the library
+ * skips immediate checks for the next `POLL_MS` milliseconds.
  */
 const POLL_MS = 300_000;
 
@@ -35,7 +35,9 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /** Time of `performance.now()` before which the library does not check files immediately after a stage request. */
+  /**
+   * Until `performance.now()` reaches this time, the library does not check files immediately after a stage request.
+   */
   private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
@@ -64,7 +66,7 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // delete the parts that the server has accepted, because no later call would poll or release them
+      // delete the parts that the server has accepted, because later calls would not poll or release them
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }

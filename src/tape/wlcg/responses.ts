@@ -108,7 +108,7 @@ function classOf(said: string): TapeError['errorClass'] {
 }
 
 export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean {
-  // some servers report the locality NONE for an empty file, which needs no staging
+  // some servers report the locality NONE for an empty file, which does not need staging
   return locality === 'DISK' || locality === 'DISK_AND_TAPE' || (locality === 'NONE' && size === 0n);
 }
 

@@ -156,14 +156,14 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes in a path and removes a trailing slash, because servers may change paths in this way. */
+/** Merges repeated slashes in a path and removes a trailing slash, because servers may do so. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
 
 /**
  * Converts a catalogue path to a remote path.
- * @throws TapeError PERMANENT if the catalogue path has no valid remote path
+ * @throws TapeError PERMANENT if the catalogue path does not have a valid remote path
  */
 export function toRemotePath({ own, remote }: PathPrefixes, path: string): string {
   const normal = normalisePath(path);
