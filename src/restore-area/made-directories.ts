@@ -242,8 +242,8 @@ export class OpenDirectories {
 
   /**
    * Returns a copy's directory, which stays open until `close`. Creates it if it is missing.
-   * @param confirm awaited before a directory is created; throws to prevent the creation @throws the same errors as
-   *   `openCopyDirectory`; the error from an earlier sync of the directory or a parent
+   * @param confirm awaited before a directory is created; throws to prevent the creation
+   * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or a parent
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);

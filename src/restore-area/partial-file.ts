@@ -30,8 +30,8 @@ export async function removePartial(location: CopyLocation, name: string): Promi
 }
 
 /**
- * Returns the stats of a copy's partial file; undefined if the file does not exist. @throws the same errors as
- * `removePartial`
+ * Returns the stats of a copy's partial file; undefined if the file does not exist.
+ * @throws the same errors as `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, directory) =>
@@ -101,8 +101,8 @@ export class PartialFile {
   }
 
   /**
-   * Queues a chunk, which the caller must not reuse. Resolves when there is room for the next chunk. @throws the error
-   * that an earlier write caused
+   * Queues a chunk, which the caller must not reuse. Resolves when there is room for the next chunk.
+   * @throws the error that an earlier write caused
    */
   async write(chunk: Uint8Array): Promise<void> {
     const releaseRoom = await this.budget.take({ cost: chunk.length });

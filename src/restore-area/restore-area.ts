@@ -123,8 +123,8 @@ export function ignoreReplaced(error: unknown): undefined {
 }
 
 /**
- * Syncs a directory. @throws an error with code ENOENT if the directory is missing; other errors that `openExisting`
- * throws
+ * Syncs a directory.
+ * @throws an error with code ENOENT if the directory is missing; other errors that `openExisting` throws
  */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());

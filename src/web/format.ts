@@ -24,8 +24,8 @@ export const formatUtc = (at: string): string => `${new Date(at).toISOString().s
 const TWO_DAYS_MS = 172_800_000;
 
 /**
- * Formats a time span's start or end. For a span of more than two days, returns only the date. @param lengthMs the
- * span's length
+ * Formats a time span's start or end. For a span of more than two days, returns only the date.
+ * @param lengthMs the span's length
  */
 export function formatSpanEnd(at: number, lengthMs: number): string {
   if (lengthMs <= TWO_DAYS_MS) return formatTime(new Date(at).toISOString());

@@ -85,7 +85,8 @@ export async function findStats(location: CopyLocation): Promise<BigIntStats | u
 
 /**
  * Returns the checksum of the file at a copy's path, computed with the same algorithm as `like`; undefined if there is
- * no file. @throws the same errors as `statCopy`
+ * no file.
+ * @throws the same errors as `statCopy`
  */
 export async function readChecksum(
   location: CopyLocation,

@@ -39,8 +39,8 @@ interface LinkOptions {
 const ATTEMPTS = 20;
 
 /**
- * Creates a link and its missing directories. Does nothing if the link already exists. @throws InTheWayError; TapeError
- * POLICY if a link or file has just replaced a directory; file system errors
+ * Creates a link and its missing directories. Does nothing if the link already exists.
+ * @throws InTheWayError; TapeError POLICY if a link or file has just replaced a directory; file system errors
  */
 export async function makeLink(
   { at, target }: Link,
