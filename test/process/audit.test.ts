@@ -45,5 +45,5 @@ test.each([
 test('a registry without vulnerabilities, or one that refuses, passes', async () => {
   expect(await audit((_req, res) => void res.end('{}'))).toEqual({ code: 0, stdout: 'npm audit: 0 findings\n' });
   const refused = await audit((_req, res) => void res.writeHead(405).end());
-  expect(refused).toEqual({ code: 0, stdout: 'npm audit: the registry cannot be asked (405)\n' });
+  expect(refused).toEqual({ code: 0, stdout: 'npm audit: the registry is unreachable (405)\n' });
 });

@@ -66,7 +66,9 @@ test('the program prints to both streams, and ends with the exit code of its com
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   expect(await runProgram(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   const env = { TAPEGATE_URL: closedUrl };
-  expect(await runProgram(['ls'], { env })).toEqual(refused(4, `no Tapegate server responds at ${closedUrl} (TAPEGATE_URL)`));
+  expect(await runProgram(['ls'], { env })).toEqual(
+    refused(4, `no Tapegate server responds at ${closedUrl} (TAPEGATE_URL)`),
+  );
 });
 
 test('the program reads standard input', async () => {

@@ -326,7 +326,10 @@ test.each([302, 307])('no client follows a redirect with status %i, or sends its
       cwd: PYTHON_CLIENT,
       env: { ...env, TAPEGATE_URL: url },
     });
-    expect(await quota.ended).toMatchObject({ code: 1, stderr: expect.stringContaining(`answers ${status}`) });
+    expect(await quota.ended).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`returned HTTP status ${status}`),
+    });
   }
   expect(visited).toEqual([]);
   for (const each of [other, server]) await closeServer(each);
@@ -346,7 +349,7 @@ test('an answer that breaks off is no refusal, since a change may have been made
     });
     expect(await quota.ended).toMatchObject({
       code: 1,
-      stderr: `tapegate: ${url} cannot be reached: the answer broke off\n`,
+      stderr: `tapegate: ${url} cannot be reached: the response ended early\n`,
     });
   }
   await closeServer(server);

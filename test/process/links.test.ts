@@ -114,7 +114,7 @@ test('a foreign file, directory or link at an archive path stays, is reported, a
   writeFileSync(at('/badc/file'), 'mine');
   writeFileSync(at('/elsewhere'), 'elsewhere');
   symlinkSync(at('/elsewhere'), at('/badc/link'));
-  const paths = ['/badc/file', '/badc/directory', '/badc/link'];
+  const paths = ['/badc/directory', '/badc/file', '/badc/link'];
   const { id } = await restore(...paths);
   await settleDue();
   const found = await findLinks();
