@@ -16,7 +16,7 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Takes a block from the pool. It may still contain an earlier owner's bytes. */
+/** Takes a block from the pool. The block may still contain an earlier owner's bytes. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);

@@ -209,7 +209,8 @@ export class TapeError extends Error {
 }
 
 /**
- * Thrown if another Tapegate owns, or may own, the restore disks or libraries. This Tapegate must then not change them.
+ * Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate owns, or may own,
+ * them.
  */
 export class FencedError extends Error {
   constructor(reason: string) {

@@ -23,7 +23,7 @@ export class Limiter {
   /**
    * Waits for capacity.
    * @param late ends the wait with `late.error` after `late.ms` milliseconds. Default: no time limit
-   * @returns a function that releases the capacity. Calling it again has no effect
+   * @returns a function that releases the capacity. Calling the function again has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);

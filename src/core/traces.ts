@@ -14,7 +14,7 @@ export interface Span {
   end(attributes?: Attributes, error?: string): void;
 }
 
-/** Matches a `traceparent` of version 00 whose ids are not zero. */
+/** Matches a version 00 `traceparent` with nonzero ids. */
 const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
 
 let tracing: { api: Api; tracer: Tracer } | undefined;

@@ -66,8 +66,8 @@ interface OpenCall {
 }
 
 /**
- * If a check of open calls is later than this, the whole process was stalled. The stall does not count against the
- * calls' time limits.
+ * If a check of open calls runs this late, the whole process was stalled. The stall does not count against the calls'
+ * time limits.
  */
 const STALL_MS = 1000;
 

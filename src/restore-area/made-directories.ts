@@ -1,7 +1,7 @@
 /**
  * Creates directories in the restore area, and removes each directory after the last copy in it has been removed. The
- * database does not contain these directories. Tapegate removes an empty directory if it has the owner, group and mode
- * that Tapegate sets. Only trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate
+ * database does not list the directories. Tapegate removes an empty directory if it has the owner, group and mode that
+ * Tapegate sets. Only trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate
  * recreates a removed directory when needed.
  */
 import type { Stats } from 'node:fs';
@@ -38,14 +38,14 @@ const EARLIER_MODE = 0o755;
 const ATTEMPTS = 5;
 
 /**
- * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, this mode
- * identifies the directory, because other programs do not use this mode.
+ * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, the next
+ * engine recognises the directory by this mode, which other programs do not use.
  */
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens a copy's directory. Creates it if it is missing. Never creates the mount point, because Tapegate must not write
- * to an unmounted disk.
+ * Opens a copy's directory, and creates it if it is missing. Never creates the mount point, because Tapegate must not
+ * write to an unmounted disk.
  * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
  * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
  *   removed repeatedly

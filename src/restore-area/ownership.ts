@@ -8,7 +8,7 @@
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
  * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
  * the stamp, is a copy.
- * - The database's cluster or directory has changed: it is a copy, or it was moved. An operator must decide.
+ * - The database's cluster or directory has changed: it is a copy, or it was moved. An operator must decide which.
  * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
  * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original still runs,
  * its engines replace the stamps. A process that cannot read any stamp stays fenced, because it may run on a host
@@ -43,7 +43,7 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Maximum age of an ownership check. `confirm` repeats an older check. */
+/** `confirm` repeats an ownership check that is older than this. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times. Tests shorten them. */
@@ -103,8 +103,8 @@ export class Ownership {
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. It identifies the process's own stamps even if a promoted standby has
-   * not recorded them.
+   * Epoch in the stamps that this process writes. The epoch identifies the process's own stamps even if a promoted
+   * standby has not recorded them.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -167,8 +167,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. If so, the process writes stamps itself, so
-   * that one of two copies that watch at the same time stops the other.
+   * Whether the time for which this process watches stamps is about to end. Near the end of this time, the process
+   * writes stamps itself, so that one of two copies that watch at the same time stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;

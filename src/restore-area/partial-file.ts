@@ -16,8 +16,8 @@ import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
 /**
- * Returns whether an entry with a partial file's name is a regular file. Tapegate gives these names only to regular
- * files.
+ * Returns whether an entry with a partial file's name is a regular file. Tapegate gives partial file names only to
+ * regular files.
  */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
@@ -60,8 +60,8 @@ export type Budget = Limiter;
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
 /**
- * Number of bytes after which a sync starts while the file is still being written. These early syncs keep the final
- * sync short.
+ * Number of bytes after which a sync starts while the file is still being written. Early syncs keep the final sync
+ * short.
  */
 const SYNC_BYTES = 64 * 1024 * 1024;
 

@@ -41,7 +41,7 @@ export class Renumbering {
   private readonly owner = randomUUID();
   /**
    * Marker identities of disks whose copies have all been recognised, by disk id. An identity is valid only on this
-   * host, because another host may see other inodes.
+   * host, because another host may see different inodes.
    */
   private readonly known = new Map<number, string>();
 

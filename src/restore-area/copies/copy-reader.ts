@@ -143,8 +143,8 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the copy's bytes. Perhaps only its owner, mode or inode
-   * changed.
+   * Returns whether a file with a changed ctime still has the copy's bytes. Perhaps only the file's owner, mode or
+   * inode changed.
    * @returns undefined until a background comparison has ended
    */
   private async hasRecordedBytes(

@@ -106,7 +106,7 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // check other directories anyway
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // still check the other directories
     }
     if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk was unmounted meanwhile
     return missing;

@@ -36,8 +36,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If an engine was killed before it set them, sets them on the
- * existing directory. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. If an engine was killed after it created the directory, sets the
+ * directory's group and mode. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  *   just removed
