@@ -64,7 +64,7 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A checked copy that already has Tapegate's path in the restore area. */
+/** A checked copy that is already at its path in Tapegate's restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
@@ -116,8 +116,8 @@ const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_dis
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
 /**
- * For each restore disk, reports the adopted copies that no request contains. Must be called after all requests have
- * been adopted.
+ * For each restore disk, reports the adopted copies that no request contains. Call this function after all requests
+ * have been adopted.
  */
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(

@@ -32,7 +32,7 @@ interface SourceRequest {
 
 const PAGE = 1000;
 
-/** The user whose requests verify new files in django-nla_control. Tapegate verifies new files without requests. */
+/** The django-nla_control user whose requests verify new files. Tapegate does not need requests to verify new files. */
 const CHECKING_USER = '_VERIFY';
 
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -129,7 +129,7 @@ type Say = (kind: string, there: string | null, here: string) => void;
 
 /**
  * Returns the label as one line of at most 2,000 characters, because labels become email subjects. A label in the
- * source may have 2,024 characters.
+ * source may contain 2,024 characters.
  */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);

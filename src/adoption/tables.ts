@@ -27,7 +27,7 @@ class SourceError extends Error {}
 
 /**
  * Copies the source's tables, in one snapshot, to temporary tables `source_…` on a new connection. Calls `work` with
- * that connection, and then closes it. Writes nothing to the source.
+ * that connection, and then closes it. Does not write to the source.
  * @param url `postgresql://…`
  * @throws SourceError
  */
@@ -36,7 +36,7 @@ export async function withLoadedSource<T>(
   url: string,
   work: (client: PoolClient) => Promise<T>,
 ): Promise<T> {
-  const client = await ctx.db.importPool.connect(); // COPY needs a connection without pipelining
+  const client = await ctx.db.importPool.connect(); // COPY does not work on a connection with pipelining
   try {
     await client.query(sql`SET statement_timeout = 0`);
     await loadSource(client, url);
@@ -102,7 +102,7 @@ export function readSourceTime(text: string | null): string | null | undefined {
 
 /**
  * Matches times in the year 10000 or later. In a zone west of Greenwich, the last hours of 9999 are in the year 10000
- * in UTC. A time after the year 9999 is replaced by the last time that can be stored.
+ * in UTC. A time after the year 9999 is replaced with the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';

@@ -56,7 +56,7 @@ const fixedLimits = {
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's open patterns. Further matching files are added after the
+   * Maximum number of files that an import adds to a user's open patterns. Other matching files are added after the
    * import.
    */
   importJoins: 100_000,
@@ -70,7 +70,7 @@ const fixedLimits = {
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether the rate limit counts unauthenticated callers on the gateway's host. */
+  /** Whether the rate limit applies to unauthenticated callers on the gateway's host. */
   rateLocal: false,
 };
 
@@ -129,7 +129,7 @@ const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
  * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches
- * addresses such as `tcp://10.0.0.1:80`, which are the values of other variables that Kubernetes sets.
+ * addresses such as `tcp://10.0.0.1:80`, to which Kubernetes sets other variables.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;

@@ -225,7 +225,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses the sender of emails: an address, with or without a name. */
+/** Parses the sender of emails, which is an address, with or without a name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;

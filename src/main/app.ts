@@ -94,8 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns a request's context. Lists all properties, because spreading the context object took as much processor time
- * as a database lookup.
+ * Returns a request's context. Lists all properties explicitly, because spreading the context object took as much
+ * processor time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -260,7 +260,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   };
 }
 
-/** Returns the number of standbys in use, and the lag of the slowest standby. */
+/** Returns the number of standbys in use, and the slowest standby's lag. */
 function describeStandbys(standbys: Standbys | undefined): object {
   if (!standbys) return {};
   const all = standbys.status;

@@ -1,6 +1,6 @@
 /**
  * Creates a small demo archive with real bytes on a few volumes, and two users. The bytes are derived from the paths,
- * and the users are stored last, so that the next start can continue after a kill.
+ * and the users are stored last, so that the next start can continue if the process is killed.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -28,7 +28,8 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Creates the demo. Does nothing if the database contains another user, file or request, or if the demo is complete.
+ * Creates the demo. Does nothing if the demo is complete, or if the database contains users, files or requests that do
+ * not belong to the demo.
  * @returns undefined if users should not be told about the demo
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {

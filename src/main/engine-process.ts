@@ -2,7 +2,7 @@
  * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts and
  * supervises the process.
  *
- * JavaScript keeps running while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
+ * JavaScript continues to run while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
  * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
  * other exit waits for the threads. An engine process also kills itself if its parent has ended. Nothing is lost,
  * because an engine may be killed at any point.

@@ -90,8 +90,8 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
 /**
- * Wraps the text that follows a command's help, because commander does not wrap it. Lines that begin with a blank
- * belong to a table or command, and are not wrapped.
+ * Wraps the text that follows a command's help, because commander does not wrap it. Does not wrap lines that begin with
+ * a space, because they belong to a table or command.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());

@@ -6,7 +6,7 @@ import { TapeError } from '../core/errors.js';
 
 /**
  * Reports that the volume or its file system is unavailable. A VolumeError does not count as a file's failure. The
- * engine treats any error of `mount` as a VolumeError.
+ * engine treats any error from `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
 
@@ -19,8 +19,8 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix the cause of an error. After such an error, the engine suspends the library, and
- * retries after longer pauses.
+ * Returns whether an operator must fix the cause of an error. If an operator must fix the cause, the engine suspends
+ * the library, and retries after longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
@@ -50,7 +50,7 @@ export interface FileOnVolume {
  * contract.
  *
  * A library knows volumes and files, but not requests, users or the database. The engine may call a method for several
- * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError, whose class says
+ * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError. The error's class says
  * whether a retry can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in
  * the library.
  */
@@ -70,9 +70,9 @@ export interface DriveLibrary {
 /** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. If another library replaces the opened library, later writes fail. The
-   * method is absent if the library is always available.
-   * @param make whether to create a missing library
+   * Opens the library before the first write. If another library replaces the opened library, later writes fail.
+   * Libraries that are always available do not have this method.
+   * @param make whether to create the library if it is missing
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
@@ -97,7 +97,7 @@ export interface WritableLibrary extends DriveLibrary {
 
   /**
    * Makes all files written to a volume durable. Syncing many files together is faster than syncing after each file. If
-   * the promise rejects, the caller must treat all files since the previous `sync` as not durable.
+   * the promise rejects, the caller must assume that files written since the previous `sync` are not durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }

@@ -46,7 +46,7 @@ export async function* readFileChunks(
     throw signal.aborted ? signal.reason : await explain(error);
   } finally {
     await ahead?.catch(() => {}); // wait for a pending read, which still uses the file descriptor
-    if (fd !== undefined) fs.closeSync(fd); // does not block, because the file was only read
+    if (fd !== undefined) fs.closeSync(fd); // closing does not block, because the file was only read
   }
 }
 

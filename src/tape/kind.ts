@@ -128,7 +128,7 @@ export function integer(least: number, most: number) {
   );
 }
 
-/** Returns the schema of a number of seconds. @param most the maximum; by default one day */
+/** Returns the schema of a number of seconds. @param most the maximum number of seconds; by default one day */
 export const seconds = (most = 86_400) => integer(1, most);
 
 export const flag = () =>

@@ -20,7 +20,7 @@ export class RetryLaterError extends LibraryError {
 
 /**
  * Reports that a file in the library was replaced while it was being read. The bytes that were read are invalid, and
- * the read must start again.
+ * the reader must start again.
  */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
@@ -29,8 +29,8 @@ export class ChangedError extends TapeError {
 }
 
 /**
- * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count a
- * failure.
+ * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count this
+ * error as a failure.
  */
 export class NotReadyError extends LibraryError {
   constructor(message: string, options?: ErrorOptions) {
@@ -142,7 +142,7 @@ export interface StagingTerms {
 export interface Usage {
   /** Number of requests sent, including requests that received no response. */
   requests: number;
-  /** Number of bytes of file contents received. */
+  /** Number of bytes of file content received. */
   bytes: bigint;
 }
 

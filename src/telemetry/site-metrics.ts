@@ -167,7 +167,7 @@ function setDiskFigures(seen: SiteFigures['disks'][number], setGauge: SetGauge):
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
     setGauge('tapegate_site_disk_free_bytes', { disk }, free);
-    // subtract all reserved bytes from the free bytes, because most reserved bytes are not written yet
+    // subtract all reserved bytes from the free bytes, because most reserved bytes have not been written yet
     setGauge('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   setGauge('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));

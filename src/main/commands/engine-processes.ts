@@ -1,9 +1,9 @@
 /**
- * Starts the engine of `start` and `work`: one process for each drive of each library, and one process for jobs
+ * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
  * (src/main/engine-process.ts). The parent process restarts the engine processes, and uses neither disks nor tapes
  * itself. A hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a
- * hang costs only one drive, or the jobs, until the restart. The engine processes exit when the parent process ends,
- * because their IPC channel closes.
+ * hang stops only one drive, or the jobs, until its process restarts. The engine processes exit when the parent process
+ * ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -46,7 +46,7 @@ export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** Maximum time before `start` reports ready. */
+/** Maximum time before the command `start` reports that it is ready. */
 const READY_MS = 15_000;
 
 /**
@@ -137,7 +137,7 @@ const LIBRARIES_MS = 5000;
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
-/** Lets a few processes load concurrently, in the order in which they were added. */
+/** Limits how many processes load concurrently; the others wait in the order in which they were added. */
 class Loading {
   private readonly waiting: (() => void)[] = [];
   private running = 0;

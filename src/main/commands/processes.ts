@@ -194,7 +194,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // an error without a code is not a failure to listen on the address
+    if (codeOf(error) === undefined) throw error; // if listening on an address fails, the error has a code
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }

@@ -25,13 +25,13 @@ const formatTable = (rows: readonly Row[]) =>
     ...rows.map(([variable, fallback, description]) => `| \`${variable}\` | ${fallback} | ${description} |`),
   ].join('\n');
 
-/** Returns table rows: the limits, or all other settings. */
+/** Returns table rows for the limits, or for all other settings. */
 const listRows = (isLimit: boolean): Row[] =>
   listSettings()
     .filter(({ path: [group] }) => (group === 'limits') === isLimit)
     .map(({ field }) => [variableOf(field), variables.get(field)?.fallback ?? '', field.description ?? '']);
 
-/** Returns a table of settings for each group. Every setting must be in exactly one group. */
+/** For each group, returns a table of its settings. Every setting must be in exactly one group. */
 export function formatSettings(): string {
   const rows = new Map(listRows(false).map((row) => [row[0], row]));
   const tables = Object.entries(groups).map(([heading, names]) => {

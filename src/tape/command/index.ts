@@ -37,8 +37,8 @@ const script = () =>
   });
 
 /**
- * Matches names of environment variables that probably contain a secret. Such variables are rejected, because settings
- * are stored in the database.
+ * Matches names of environment variables that probably contain a secret. Settings must not contain secrets, because
+ * they are stored in the database.
  */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 

@@ -124,7 +124,7 @@ async function isExistingDirectory(directory: string): Promise<boolean> {
   }
 }
 
-/** Returns the reason why a volume is unreadable; undefined if the volume is readable. */
+/** Returns why a volume is unreadable; undefined if it is readable. */
 async function findProblem(directory: string): Promise<string | undefined> {
   try {
     if (!(await isExistingDirectory(directory))) return `the volume ${directory} no longer exists`;
@@ -279,7 +279,7 @@ class LibraryDirectory {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
-  /** Creates a volume's directory, and syncs the library's directory. Does not create a missing library. */
+  /** Creates a volume's directory, and syncs the library's directory. Does not create the library if it is missing. */
   async makeVolume(directory: string): Promise<void> {
     await this.check();
     try {
@@ -337,14 +337,15 @@ class LibraryDirectory {
 export const ownerName = '.tapegate-disk-owner';
 
 /**
- * Returns whether a library is empty, apart from the file `ownerName`. Such a library may be an unmounted mount point.
+ * Returns whether a library is empty, apart from the file `ownerName`. An empty library may be an unmounted mount
+ * point.
  */
 export async function isEmptyLibrary(root: string): Promise<boolean> {
   return await isEmpty(await opendir(root));
 }
 
 async function isEmpty(library: Dir): Promise<boolean> {
-  // the end of the loop closes the directory, even after `return`
+  // the loop closes the directory when it ends, even after `return`
   for await (const { name } of library) if (!name.startsWith(ownerName)) return false;
   return true;
 }

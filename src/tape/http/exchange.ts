@@ -30,7 +30,7 @@ export interface Exchange {
 export interface ResponseHead {
   readonly statusCode: number;
   readonly statusText: string;
-  /** Response headers by their lower-case names. */
+  /** Response headers, by lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -160,7 +160,7 @@ export async function discard(answer: Answer, signal: AbortSignal): Promise<void
 
 /**
  * Returns a response body as text.
- * @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read`
+ * @throws LibraryError if the body is longer than `maxBytes`; the errors from `Answer.read`
  */
 export async function readText(answer: Answer, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];

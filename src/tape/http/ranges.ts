@@ -151,7 +151,7 @@ function refusePage(
 }
 
 /**
- * Returns whether the file ends exactly at `from`.
+ * Returns whether the file ends at `from`.
  * @throws TapeError if the file ends before `from`
  */
 function endsAt(reply: Reply, from: bigint): boolean {

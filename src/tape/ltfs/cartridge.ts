@@ -107,9 +107,9 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for the start block of each file. Runs several commands concurrently, because starting a command takes
-   * time, but LTFS answers quickly from memory.
-   * @returns the files with their start blocks, in the order of `files`
+   * Asks LTFS for each file's start block. Runs several commands concurrently, because starting a command takes time,
+   * but LTFS answers quickly from memory.
+   * @returns the files with their start blocks, in the same order as `files`
    * @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
@@ -143,7 +143,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `the start block of ${entryPath} must be a number, not ${shown}`);
   }
 
-  /** Walks a directory tree. Never loads all entries of a directory into memory. */
+  /** Walks a directory tree. Never loads all of a directory's entries into memory. */
   private async *walk(directory: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const { name, isText } of readEntries(directory)) {
       signal.throwIfAborted();

@@ -55,8 +55,8 @@ export class Changer {
   }
 
   /**
-   * Moves a drive's cartridge to a slot; does nothing if the drive is empty. Retries until a time limit, because a
-   * drive may not release its cartridge immediately after an unmount.
+   * Moves a drive's cartridge to a slot; does nothing if the drive is empty. Retries until a time limit expires,
+   * because a drive may not release its cartridge immediately after an unmount.
    * @param element the drive's number in the changer; the drive may belong to another library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */

@@ -40,8 +40,8 @@ export class Drive {
   }
 
   /**
-   * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
-   * drive, and removes the cartridge from any other drive.
+   * Loads and mounts a cartridge. Before loading, cleans up after processes that died: unmounts the mount point,
+   * empties the drive, and removes the cartridge from any other drive.
    * @param waitSeconds maximum time to wait while another process uses the drive
    * @returns the drive's lock, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive

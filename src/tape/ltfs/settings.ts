@@ -11,7 +11,7 @@ import { expects, file, integer, seconds, settingsOf, text, texts } from '../kin
 const WHOLE = ['volume', 'file'];
 
 /**
- * Returns the schema of a setting that contains the command for one step, such as `load`.
+ * Returns the schema of a setting that contains a command for a step such as `load`.
  * @param known the placeholders that the command may contain
  */
 function commandOf(usual: string, known: readonly string[]) {
@@ -51,7 +51,7 @@ const commands = settingsOf({
 
 /**
  * Time limits for the steps. A robot takes up to one minute to move a cartridge, and a drive takes up to two minutes to
- * rewind a tape. LTFS takes some minutes to read an index, and many minutes if the cartridge is damaged.
+ * rewind a tape. LTFS takes a few minutes to read an index, and many minutes if the cartridge is damaged.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),

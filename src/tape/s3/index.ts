@@ -143,7 +143,7 @@ async function findKept(
 }
 
 /**
- * Requests the restore of an object. Repeating the request is safe: S3 continues a restore in progress, or extends an
+ * Asks S3 to restore an object. Repeating the request is safe: S3 continues a restore in progress, or extends an
  * existing copy's lifetime.
  * @throws LibraryError if the failure affects all files
  */

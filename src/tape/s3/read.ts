@@ -32,7 +32,7 @@ interface Wanted {
 /**
  * @throws TapeError
  * @throws NotReadyError if the object is archived and does not have a restored copy
- * @throws ChangedError if another object has replaced the object that earlier reads recorded
+ * @throws ChangedError if another object has replaced the one that earlier reads recorded
  */
 export async function* readObject(
   calls: S3Calls,
@@ -57,7 +57,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // aborts the requests for parts that were not read
+    ended.abort(); // abort the requests for parts that were not read
   }
 }
 
@@ -114,9 +114,9 @@ class Reading {
   }
 
   /**
-   * Requests the first part of the object. Requests a small object without a range, because a response to a range
-   * request does not contain the object's checksum.
-   * @returns the response; undefined if the object ends at or before `from`
+   * Requests the object's first part. Requests a small object without a range, because a response to a range request
+   * does not contain the object's checksum.
+   * @returns the response; undefined if the object does not extend beyond `from`
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
     const { key, from, size, version } = this.wanted;

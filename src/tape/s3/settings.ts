@@ -30,14 +30,14 @@ export interface Prefix {
   key: string;
 }
 
-/** A section of a credentials file. The library reads the file again at intervals. */
+/** A section of a credentials file, which the library reads again at intervals. */
 interface CredentialsPlace {
   /** Name of the secret that contains the credentials. */
   file: string;
   profile: string;
 }
 
-/** Prices in billionths of a currency unit. One GB is 2^30 bytes, as in the price lists of providers. */
+/** Prices in billionths of a currency unit. One GB is 2^30 bytes, as in providers' price lists. */
 interface Charges {
   currency: string;
   nanosPerGb: bigint;
@@ -78,7 +78,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** Schema of a decimal amount of money, which the schema converts to billionths. */
+/** Schema of a decimal amount of money. Converts the amount to billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {

@@ -67,7 +67,7 @@ export class TapeApi {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
 
-  /** Releases files of a stage request. The server ignores paths that are not in the stage request. */
+  /** Releases files in a stage request. The server ignores paths that are not in the stage request. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
@@ -76,7 +76,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** Returns the localities of files by remote path. Omits paths that are missing from the responses. */
+  /** Returns files' localities, by remote path. Omits paths that the responses do not contain. */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -112,8 +112,8 @@ export class TapeApi {
   }
 
   /**
-   * Sends a request. After status 404, the API may have moved to another URL: reads the discovery document again, and
-   * sends the request to a new URL.
+   * Sends a request. After status 404, reads the discovery document again, because the API may have moved. If the URL
+   * has changed, sends the request to the new URL.
    */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);

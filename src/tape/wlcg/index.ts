@@ -151,7 +151,7 @@ class WlcgLibrary implements StagingLibrary {
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
     const { releases } = this.settings;
-    // also release the waiting files, because they may have arrived on disk before the server cancelled their staging
+    // also release waiting files, because they may have arrived on disk before the server cancelled their staging
     if (releases && held.length > 0) await this.api.release(id, held, signal);
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));

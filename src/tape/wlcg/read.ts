@@ -60,7 +60,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // if the tape API does not answer either, the cause is an expired token or the site, and not the file
+  // if the tape API also fails, the cause is not the file, but an expired token or the site
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info)

@@ -65,8 +65,8 @@ const ENDED = new Map<string, StageAnswer['word']>([
 ]);
 
 /**
- * Reads a file's state from a poll response. As in other clients, a file with an error has failed, whatever its other
- * members contain.
+ * Reads a file's state from a poll response. As in other clients, a file with an error has failed, regardless of its
+ * other members.
  */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
@@ -159,11 +159,11 @@ interface Judged {
   /** The file's state in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
   /**
-   * Whether the poll response contains any files. A poll response that contains files contains all files of the stage
-   * request.
+   * Whether the poll response contains any files. If a poll response contains any files, it contains all files in the
+   * stage request.
    */
   hasOthers: boolean;
-  /** Whether the server no longer knows the stage request or one of its parts. */
+  /** Whether the server no longer knows the stage request, or one of its parts. */
   isForgotten: boolean;
   /** The file's locality; undefined if the server did not report it. */
   info: Locality | undefined;

@@ -36,8 +36,8 @@ const origin = safeUrl()
   .transform((url) => url.origin);
 
 /**
- * Pattern for an ISO 8601 duration in days, hours, minutes and seconds. Years and months are not allowed, because their
- * lengths vary. Weeks are not allowed, because some servers reject them.
+ * Pattern for an ISO 8601 duration in days, hours, minutes and seconds. Rejects years and months, because their lengths
+ * vary, and weeks, because some servers reject them.
  */
 const LIFETIME = /^P(?=\d|T\d)(?:(\d{1,5})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$/;
 
