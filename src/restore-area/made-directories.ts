@@ -38,8 +38,8 @@ const EARLIER_MODE = 0o755;
 const ATTEMPTS = 5;
 
 /**
- * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, the next
- * engine recognises the directory by this mode, which other programs do not use.
+ * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, this mode
+ * identifies the directory. Other programs do not use this mode.
  */
 export const NEW_MODE = 0o1700;
 

@@ -167,8 +167,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. Near the end of this time, the process
-   * writes stamps itself, so that one of two copies that watch at the same time stops the other.
+   * Whether the time for which this process watches stamps is about to end. Near its end, the process writes stamps
+   * itself. Of two copies that watch at the same time, one thereby stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
