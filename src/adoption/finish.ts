@@ -137,7 +137,7 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
 
 /**
  * Returns an old name's path on its restore disk. Resolves symbolic links in the path of the parent directory.
- * @returns undefined if the directory is gone; the reason if the name cannot be checked
+ * @returns undefined if the directory no longer exists; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {

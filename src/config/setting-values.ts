@@ -141,7 +141,7 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
 }
 
 /**
- * Parses the lines of a grid-mapfile, each of which contains a quoted subject and its user.
+ * Parses the lines of a grid-mapfile. Each line contains a quoted subject and its user.
  * @returns the users by subject, or the number of an invalid line
  */
 export function parseCertUsers(text: string): Record<string, string> | number {

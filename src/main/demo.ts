@@ -30,7 +30,7 @@ export type Demo = 'made' | 'unused';
 /**
  * Creates the demo. Does nothing if the demo is complete, or if the database contains users, files or requests that do
  * not belong to the demo.
- * @returns undefined if users should not be told about the demo
+ * @returns undefined if the demo should not be shown to users
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();

@@ -331,8 +331,8 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. Its name begins like that
- * of a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. Its name begins like the
+ * name of a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 

@@ -143,7 +143,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `the start block of ${entryPath} must be a number, not ${shown}`);
   }
 
-  /** Walks a directory tree. Never loads all of a directory's entries into memory. */
+  /** Walks a directory tree. Never loads a whole directory into memory. */
   private async *walk(directory: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const { name, isText } of readEntries(directory)) {
       signal.throwIfAborted();

@@ -180,8 +180,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for a drive's cartridge, preferably the slot from which the cartridge came. Returns a port only
- * if the cartridge came from it, because operators use ports.
+ * Returns a free slot for a drive's cartridge, preferably its previous slot. Returns a port only if the cartridge was
+ * loaded from it, because operators use ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

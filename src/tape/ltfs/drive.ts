@@ -1,7 +1,7 @@
 /**
  * One drive of an LTFS library, with two locks:
- * - `drive …`: a Tapegate process holds this lock while it uses the drive. If the lock is free, a process that has died
- *   left any cartridge that is in the drive.
+ * - `drive …`: a Tapegate process holds this lock while it uses the drive. If the lock is free but the drive contains a
+ *   cartridge, a process that has died left the cartridge in it.
  * - `ltfs …`: the LTFS process inherits this lock, and holds it until the process exits, some time after the unmount.
  *   If the cartridge is moved before LTFS exits, the cartridge's data may be damaged.
  */

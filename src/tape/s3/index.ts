@@ -176,7 +176,7 @@ async function ask(
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
 ): Promise<Outcome> {
-  // omit `Days` for Intelligent-Tiering, where a restore is permanent
+  // omit `Days` for Intelligent-Tiering, because its restores are permanent
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {
     const answer = await calls.restore({ Key: key, RestoreRequest }, signal);

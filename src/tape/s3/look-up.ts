@@ -114,7 +114,7 @@ export interface Seen {
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report the time. */
   until: Date | null;
-  /** Whether the object is in Intelligent-Tiering, where a restore is permanent. */
+  /** Whether the object is in Intelligent-Tiering, whose restores are permanent. */
   isTiered: boolean;
   /** Whether the object is in a storage class or tier that does not support Expedited retrieval. */
   isDeep: boolean;

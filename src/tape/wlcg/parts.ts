@@ -38,7 +38,7 @@ export class Parts {
    * Sends all paths in as few calls as possible.
    * - If the server refuses a call as too large, sends its paths in two halves. Later calls are not larger than the
    *   halves.
-   * - If a call contains an invalid path, sends its paths in two halves, until the invalid path is alone in a call.
+   * - If a call contains an invalid path, sends its paths in two halves, until a call contains only the invalid path.
    * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals
    */
