@@ -330,6 +330,8 @@ export class Ownership {
     const stamp = await this.nextStamp();
     for (const { directory, root, record } of seen) {
       const write = async () => {
+        // the disk may have been unmounted since the check: write no record into the empty mount point
+        if (!record && (await findOwnedRoot(directory).catch(() => undefined)) !== root) return;
         await writeOwner(root, { identity, ...stamp, at: this.ctx.now() }, { isFirst: !record, sync: true });
       };
       const writing: Promise<unknown> = this.stampings
