@@ -138,7 +138,7 @@ test('a library that is away delays no other, suspends no volume, and is read wh
     return parts[0]?.reason === 'RETRY' ? parts : undefined;
   });
   expect(part?.explanation).toContain(
-    `the library ${directoryOf('west')}, which should contain the volume WEST${serial}, is not there`,
+    `the library ${directoryOf('west')}, which should contain the volume WEST${serial}, does not exist`,
   );
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);

@@ -58,6 +58,6 @@ test('a library that is away can be created, and fails when it is used', async (
   const says = 'kind must be a library type that stages files, not "directory"';
   expect(refusal(() => createStagingLibrary(library, where))).toEqual(['kind', says]);
   await expect(createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal)).rejects.toThrow(
-    'the library /nowhere/tapes, which should contain the volume V1, is not there',
+    'the library /nowhere/tapes, which should contain the volume V1, does not exist',
   );
 });
