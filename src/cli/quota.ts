@@ -110,7 +110,7 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
   if (ruledDirectories.length > 0) {
     printLine(
-      `rules still name ${removed}, and apply to a later user of this name, for: ${ruledDirectories.join(', ')}`,
+      `rules of ${ruledDirectories.join(', ')} still name ${removed}, and will apply to any new user with this name`,
     );
   }
 }

@@ -377,7 +377,7 @@ export function listSettings(part: z.ZodObject = schema, above: string[] = []): 
   );
 }
 
-/** Returns a setting's variable. */
+/** Returns the name of a setting's environment variable. */
 export function variableOf(field: Field): string {
   return variables.get(field)?.variable ?? '';
 }

@@ -148,7 +148,7 @@ function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
   const resets = ['ROLE', 'DATABASE'].map((what) => `ALTER ${what} … RESET ${name}`).join(' or ');
-  return new Error(`${messageOf(error)}, which the server, the database or the role sets: run ${resets}`, {
+  return new Error(`${messageOf(error)}, which is set for the server, the database or the role: run ${resets}`, {
     cause: error,
   });
 }

@@ -1,5 +1,5 @@
 /**
- * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
+ * Limits the number of long lists that are read at the same time. A reader that finds no free slot waits for a limited time. A caller never gets more
  * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
  * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots, because a few
  * slow readers could otherwise block all long lists. Transactions that write also use slots, but never lose a slot,

@@ -23,7 +23,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** How often in a row engines failed to use the drive before it was claimed. */
+  /** Number of consecutive failures of engines to use the drive before the claim. */
   failures: number;
 }
 

@@ -113,8 +113,8 @@ const FORWARDED = [
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
 /**
- * Evidence that nginx forwarded a request. By default, nginx does not add a header, but sends HTTP/1.0. Programs on
- * this host send HTTP/1.1.
+ * Evidence that nginx forwarded a request. By default, nginx does not add a forwarding header, but it uses HTTP/1.0.
+ * Programs on this host use HTTP/1.1.
  */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 

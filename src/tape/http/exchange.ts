@@ -13,7 +13,7 @@ export interface TimeLimits {
   /** Time limit from the opening of the connection to the response head. */
   answerMs: number;
   /**
-   * Time limit between two pieces of a response body. The time that the reader takes to process a piece does not count.
+   * Time limit between two pieces of a response body. The time that the reader takes to process a piece does not count towards the timeout.
    */
   silenceMs: number;
 }
