@@ -215,7 +215,7 @@ const limits = z.object({
     "addresses that users may give for emails (400): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    "emails per minute, of which one user's quota may cause half. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
+    "emails per minute, at most half of them for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
   ),
 });
 

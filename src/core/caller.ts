@@ -75,7 +75,7 @@ export function describeCaller({ way, name, roles, groups, isScoped = false, tok
 }
 
 /**
- * Returns the name under which a caller owns objects. A user owns objects under the user's own name, whatever the
+ * Returns the name under which a caller owns objects. A user owns objects under the user's own name, regardless of the
  * authentication method. Names of services and operators, and user names that contain a colon, get a prefix.
  */
 export function ownerOf(caller: Caller): string {

@@ -44,7 +44,7 @@ export interface Database {
   changers: LongReads;
   /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
-  /** Limiter of GraphQL queries, most of which are short. */
+  /** Limiter of GraphQL queries. Most queries are short. */
   queries: LongReads;
   /**
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.

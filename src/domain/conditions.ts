@@ -53,7 +53,7 @@ export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' |
 
 export const isUnrequested = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
-/** A live request contains the file. `OFFSET 0` forces lookups by key, whatever PostgreSQL estimates. */
+/** A live request contains the file. `OFFSET 0` forces lookups by key, regardless of PostgreSQL's estimates. */
 export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;

@@ -58,7 +58,7 @@ export function auditRow(
  * Returns the statement that writes the audit row for a change, to run in the same transaction as the change. If the
  * caller's token has become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless
  * `passesOverToken` is set.
- * @param each query for the changed objects, each of which gets an audit row
+ * @param each query for the changed objects; each object gets an audit row
  */
 export function auditRowOfChange(
   now: string,

@@ -45,13 +45,7 @@ export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimat
       </dd>
       <dt>Expected end</dt>
       <dd>
-        {end ? (
-          <>
-            <Moment at={end.planned} isFull side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />
-          </>
-        ) : (
-          (estimate.endUnknown ?? 'Unknown')
-        )}
+        {end ? <ExpectedEnd {...end} /> : (estimate.endUnknown ?? 'Unknown')}
         {!estimate.hasRoom && <strong> The restore disks are too full now.</strong>}
       </dd>
       {price && (
@@ -63,5 +57,13 @@ export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimat
         </>
       )}
     </dl>
+  );
+}
+
+function ExpectedEnd({ planned, latest }: { planned: string; latest: string }) {
+  return (
+    <>
+      <Moment at={planned} isFull side="ahead" />, at the latest <Moment at={latest} side="ahead" />
+    </>
   );
 }
