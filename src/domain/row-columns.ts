@@ -1,4 +1,4 @@
-/** Lists of columns, and functions that read whole rows, with the names that Prisma uses. */
+/** Lists tables' columns under the names that Prisma uses, and reads rows with these names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**
@@ -14,7 +14,7 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * Returns a function that extracts the columns with a prefix as a row. @param fields enum of the fields, as for
+ * Returns a function that extracts a row from the columns with a prefix. @param fields enum of the fields, as for
  * `columnsOf`
  */
 export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {

@@ -2,7 +2,7 @@
  * Limits how many database connections are occupied by operations that change data. A change may wait for the catalogue
  * lock during an import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a limited
  * part of the connections fairly. Changes of rows that are locked only briefly have their own share of the connections,
- * so that an operator can suspend something at any time.
+ * so that an operator can always suspend a drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -11,8 +11,8 @@ import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
 /**
- * Limiters for changes, by the lock that a change may wait for, and for GraphQL queries. `short` is for changes that
- * never wait long.
+ * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change may wait for;
+ * `short` is for changes that never wait long.
  */
 const limiters = {
   catalogue: 'takers',
@@ -22,8 +22,8 @@ const limiters = {
 } as const satisfies Record<string, keyof Database>;
 
 /**
- * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. Calls
- * must not nest.
+ * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. `work`
+ * must not take another slot.
  * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
  */
 export async function withSlot<T>(

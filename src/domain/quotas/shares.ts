@@ -1,4 +1,7 @@
-/** Fair share: the drive seconds of each quota, including mounts. Drive seconds decay with a half-life of one day. */
+/**
+ * Fair share: counts the seconds for which drives mount volumes and read files for each quota. Counted seconds decay
+ * with a half-life of one day.
+ */
 
 import { locking } from '../../db/locks.js';
 import { byKeys } from '../../db/planning.js';

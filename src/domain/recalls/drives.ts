@@ -1,9 +1,9 @@
 /**
- * Drives and their leases. At most one engine has a drive's lease. Leases expire by the database's clock. Each claim of
- * a drive increases its epoch. A write with an older epoch changes nothing.
+ * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
+ * increases the drive's epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may lack the latest claims. So the time of a claim serves
- * as its epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the lease.
+ * After a failover or a restore from a backup, the database may lack the latest claims. So the time of the claim serves
+ * as the epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -23,7 +23,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failures of engines to use the drive before the claim. */
+  /** How many times in a row engines failed to use the drive before the claim. */
   failures: number;
 }
 
@@ -44,10 +44,9 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
 }
 
 export interface DriveRange {
-  /** Id of the library. */
   id: number;
   name: string;
-  /** Number of drives. The drives are numbered from 1. */
+  /** Number of drives in the library. Drives are numbered from 1. */
   drives: number;
 }
 
@@ -65,8 +64,8 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
  * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
  * @param claim.of drives that may be claimed; default: drives with an expired lease, and free drives with running
  *   recalls
- * @param claim.except drives that the engine has leased already. After a long pause, the engine renews its leases on
- *   these drives instead of claiming the drives again
+ * @param claim.except drives that the engine has already leased. After a long pause, the engine renews these leases
+ * instead of claiming the drives again
  */
 export async function claimDrive(
   ctx: Context,
@@ -94,8 +93,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, even an expired one, unless another engine has claimed the drive. Renewing a lease does not wait for
- * locks. Also records the drive's read rate in bytes per second.
+ * Renews a lease, even an expired one, unless another engine has claimed the drive. Does not wait for locks. Also
+ * records the drive's read rate in bytes per second.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
@@ -130,8 +129,8 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
 }
 
 /**
- * Records which volume a drive has mounted; null if none. @returns false if another drive has mounted the volume, or
- * the lease is lost
+ * Records which volume is mounted in a drive; null if no volume is mounted. @returns false if the volume is mounted in
+ * another drive, or the lease is lost
  */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
@@ -170,10 +169,7 @@ export interface EngineProcess {
 /** Seconds after which a process's row is deleted if the process has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
-/**
- * Records a process, and for how many seconds it asks for another drive. Zero seconds means that the process has enough
- * drives.
- */
+/** Records a process that asks for another drive for `askSeconds`. Zero means that the process has enough drives. */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(

@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end any recall on the drive, because every recall
- * running on it has a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because the recalls running on
+ * the drive have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -41,12 +41,12 @@ import type { Lease } from './drives.js';
 
 /**
  * Result of a running recall. If `isUnseen` is true, the recall may have left files on the disk, and a job later looks
- * for them.
+ * for these files.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
   /**
-   * A file that Tapegate has not recorded is at the path, with the same bytes and this checksum. The file stays there.
+   * A file that Tapegate has not recorded is already at the path, has the same bytes and this checksum, and is kept.
    */
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
@@ -59,8 +59,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall during which an import changed the file. The file is read from tape again. `copy`, which contains
- * the old version, is removed. If `isTurned` is true, the file is next read from its other tape copy.
+ * Result of a recall during which an import changed the file. The file is read from tape again, from its other tape
+ * copy if `isTurned` is true. `copy`, which contains the old version, is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -72,7 +72,7 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Seconds to wait before recalling a file again that an import has changed. */
+/** Seconds to wait before recalling a file again if an import changed it during the recall. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
@@ -255,7 +255,7 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/** Sets missing start times of requests that were created while a recall of their files began. */
+/** Sets missing start times of requests that were created while recalls of their files were being started. */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -287,8 +287,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. A recall that must now read another version or tape copy of its file may be tried as
- * often as a new recall.
+ * Returns recalls to the queue. If a recall must now read another version or tape copy, its tries are counted from zero
+ * again.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
@@ -311,7 +311,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // delete recalls that no live request needs, because another transaction ended the last one
+  // delete recalls that no live request needs, because another transaction has ended the last request
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,
@@ -358,7 +358,7 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** Whether the disk is failing, so that Tapegate must not access it. */
+  /** Whether the disk is failing and must not be accessed. */
   isFailing: boolean;
   epoch: bigint;
 }
@@ -374,8 +374,8 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
 }
 
 /**
- * Requeues recalls that earlier holders of the drive left running. A job looks for the stale partial files of requeued
- * recalls.
+ * Requeues recalls that earlier holders of the drive left running. A job looks for the partial files that these recalls
+ * left.
  */
 export async function endStaleFiles(
   ctx: Context,

@@ -75,9 +75,7 @@ export interface Delay {
   notBefore: string;
 }
 
-/**
- * Postpones all waiting recalls of a volume, and records the reason. Postponing a recall does not count as an attempt.
- */
+/** Postpones all waiting recalls of a volume, and records the reason. The postponement does not count as an attempt. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -88,8 +86,8 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive makes another
- * plan after it has read these files.
+ * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive reads the
+ * planned files and then makes another plan.
  */
 const PLANNED_FILES = 5000;
 
@@ -119,8 +117,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins, as `w`, the user and priority of the first request that contains the recall `c`'s file. Ignores requests of
- * other users and of suspended users.
+ * Joins, as `w`, the first request that contains the file of the recall `c`, with the request's user and priority.
+ * Ignores requests of other users and of suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -144,8 +142,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns where files begin on a volume. Does not join the queue, because PostgreSQL would compare every pair of rows
- * if it underestimated the queue's length.
+ * Returns where files begin on a volume. Runs as a separate query, because a join with the queue would compare every
+ * pair of rows if PostgreSQL underestimated the queue's length.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -161,7 +159,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the last error, or of the obstacle that postpones the next try. */
+  /** Class of the last error, or the reason for which the next try is postponed. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall may begin at any time, waits for room, or runs. */
@@ -244,8 +242,8 @@ const PATIENCE_SECONDS = 300;
 const TURNED = 1000;
 
 /**
- * Switches waiting files on unreadable volumes to their other copies. Switching a file does not record an error for the
- * copy on the unreadable volume.
+ * Switches waiting files on unreadable volumes to their other copies, without recording an error for the unreadable
+ * copy.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

@@ -1,4 +1,4 @@
-/** Starts recalls on a claimed drive: reserves room, and sets the start times of requests. */
+/** Starts recalls on a claimed drive. */
 
 import path from 'node:path';
 import { time } from '../../core/signals.js';
@@ -45,9 +45,9 @@ export interface RunningRecall extends FileAttributes {
 
 /**
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
- * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes. If
- * no restore disk has room for a file, skips the file and records why.
- * @param what.stagedAt id of a staging library, to start recalls of files that it has staged from any volume
+ * the current position of each file. Skips recalls that no longer wait, recalls that may not begin yet, and files on
+ * other volumes. If no restore disk has room for a file, skips the file and records why.
+ * @param what.stagedAt id of a staging library; starts recalls of files that the library has staged, from any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -95,8 +95,8 @@ function recordWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive so that no other engine can claim it. The lease can still be renewed. @returns undefined if the lease
- * is lost
+ * Locks the drive so that no other engine can claim it, but its lease can still be renewed. @returns undefined if the
+ * lease is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
@@ -106,8 +106,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls to the current positions of their files. Without this update, a moved file would be planned for its
- * old volume forever.
+ * Updates the volumes and positions of recalls whose files have moved on tape. Otherwise such files would be planned
+ * for their old volumes forever.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -211,7 +211,7 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files that are already on disk, and completes their request files. If the copy on disk was
+ * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If the copy on disk was
  * changed, the request files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Adopts requests from another system, with their ids and times. An adopted request is charged even if its quota is
- * full.
+ * Adopts requests from another system, and keeps their ids and times. An adopted request is charged even if its quota
+ * is full.
  */
 
 import { isBefore } from '../../core/time.js';

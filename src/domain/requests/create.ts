@@ -1,7 +1,7 @@
 /**
- * Creates requests. Creates requests. A new request charges its quota for all its files in the catalogue, or fails. The
- * transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts adds files
- * to existing requests.
+ * Creates requests. A new request charges its quota for all its files in the catalogue, or fails. The transaction holds
+ * the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss a file that an import is adding.
+ * joins.ts adds files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -52,7 +52,7 @@ export interface CreateRequestInput extends LimitsInput {
 
 /**
  * Creates a request, and charges its quota for the files that are in the catalogue. Files that enter the catalogue
- * later join the request as long as its limits and the quota allow.
+ * later join the request as long as the request's limits and the quota allow.
  * @returns the request's id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
@@ -82,7 +82,7 @@ interface Created {
   restored: number;
 }
 
-/** The condition that the file `f` is a request file of the request in state ON_DISK. */
+/** The condition that the request has a request file for the file `f`, in state ON_DISK. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -126,7 +126,7 @@ async function store(
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    // listed paths are looked up by key; PostgreSQL plans the search for a pattern itself
+    // look up listed paths by key, but let PostgreSQL plan the search for a pattern
     if (checked.selection.files) tx.send(plannedByKeys());
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
@@ -188,7 +188,7 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
-/** Checks that a request is within the site's limits. @throws InvalidInputError */
+/** Checks the pattern's length and the number of paths against the site's limits. @throws InvalidInputError */
 function checkSelectionSize({ config }: Context, pattern: string, files: readonly string[]): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
@@ -351,7 +351,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** A part of a stored stage request. The parts of a stage request have no paths in common. */
+/** A part of a stored stage request. Each path is in only one part. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -365,7 +365,7 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request that contains the listed files, in order, if the quota has room for them. Excludes each file larger
+ * Stores a request that contains the listed files, in order, as far as they fit into the quota. Skips each file larger
  * than the quota's free room, so that later files may still fit.
  * @returns the request's id, the number of its files, and how many of them are restored; no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
@@ -419,8 +419,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * The reason why the path `l` with its file `f` cannot be staged, regardless of other files. QUOTA_FULL means that the
- * file alone is larger than the quota's free room.
+ * The reason why the path `l`, which names the file `f`, cannot be staged even alone. QUOTA_FULL means that the file
+ * alone is larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

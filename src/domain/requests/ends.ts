@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns a column that tells whether any live request is overdue. One index lookup finds the earliest retention. */
+/** Returns a column that tells whether any live request is overdue, by an index lookup of the earliest retention. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -94,7 +94,7 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete in a second statement after locking, to see request files that earlier lock holders added
+  // delete in a second statement, which sees the request files that earlier holders of the lock added
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -109,9 +109,9 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request (on disk, waiting or failed) and unresolved paths. `match` also releases excluded files
- * whose paths are not recorded. Released files never join the request again, even if the request is revived. The
- * remaining files determine the request's state. If no file remains, the request is complete.
+ * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. `match` also releases
+ * excluded files whose paths are not recorded. Released files never join the request again, even if the request is
+ * revived. The remaining files determine the request's state. If no file remains, the request is complete.
  *
  * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its
  * only record, so a second release is rejected.
@@ -166,7 +166,7 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 }
 
 /**
- * Creates the temporary table `chosen`: the paths to release, with their request files.
+ * Creates the temporary table `chosen` of the paths to release, with their request files.
  * @throws InvalidInputError if a path is not in the request, or no path matches
  */
 async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
@@ -210,9 +210,9 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. For paths of known files, adds released request files, so that patterns do not
- * add the files again.
- * @returns the numbers of deleted paths
+ * Deletes the chosen unresolved paths. If the catalogue contains the file, adds a released request file, so that the
+ * request's pattern does not add the file again.
+ * @returns how many paths were deleted, and how many of these were unknown
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

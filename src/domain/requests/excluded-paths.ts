@@ -4,13 +4,13 @@
  * file would take millions of rows, and no request could be created while an import writes them.
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * smallest size of the unrecorded files (`excluded_size`). When a user has reached the limit, imports still add files
- * to requests with room, but do not record further excluded files. When a request has room for a file of size
+ * size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add files to
+ * requests with room, but do not record further excluded files. When a request has room for a file of size
  * `excluded_size`, joins.ts searches the catalogue for the request's pattern. The search runs even while recorded paths
  * of the request still wait for room.
  *
- * Files that are not excluded need rows too (request files). So an import adds at most `limits.importJoins` files to a
- * user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
+ * Files that are not excluded need rows too: their request files. So an import adds at most `limits.importJoins` files
+ * to a user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -47,9 +47,8 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Limits the excluded files in the temporary table `joining` to the number of paths that each quota may still record.
- * Keeps the first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the
- * requests.
+ * Removes excluded files from the temporary table `joining` if their quota may not record so many paths. Keeps the
+ * first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -82,8 +81,8 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
   sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
 /**
- * Adds released request files for unrecorded files whose path contains `match`. The request's pattern does not add a
- * released file again.
+ * Adds released request files for unrecorded files whose path contains `match`, so that the request's pattern does not
+ * add these files again.
  * @returns the number of added request files
  */
 export async function releaseUnrecorded(
@@ -109,23 +108,20 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/**
- * Maximum number of patterns that are searched together. A group's patterns need at most some tens of megabytes of
- * memory.
- */
+/** Maximum number of patterns that are compared together, to limit their memory to some tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
-/** Maximum milliseconds for which files are compared with patterns before the event loop runs again. */
+/** Maximum milliseconds of comparing files with patterns before the event loop runs again. */
 const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. If a request has more matches than allowed, one more row contains the
- * smallest matching file of a page, and is marked `is_over`. Later calls in the same transaction search only requests
- * that no earlier call has searched.
+ * `limits.importJoins` files for each user. If more files match than are allowed, an extra row, marked `is_over`,
+ * contains the smallest matching file of each page. Later calls in the same transaction search only requests that no
+ * earlier call has searched.
  * @param of.files a query that returns the files' ids
- * @param of.as a table with `id`, `path` and `size` of the files
+ * @param of.as a table with the files' `id`, `path` and `size`
  * @param isOpenPattern a condition on the request `r`
  */
 export async function findMatched(
@@ -177,7 +173,9 @@ function createPause(): () => Promise<void> {
   };
 }
 
-/** Compares files with patterns and stores the matches. @param of.taken numbers of stored matches by quota id */
+/**
+ * Compares files with patterns and stores the matches. @param of.taken how many matches are already stored, by quota id
+ */
 async function matchFiles(
   ctx: Context,
   tx: Transaction,
@@ -191,7 +189,7 @@ async function matchFiles(
     return count <= ctx.config.limits.importJoins;
   };
   const matches = new MatchBuffer(tx);
-  // ordered by path, because files are added to requests in this order
+  // number the rows by path, because files are added to requests in this order
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );

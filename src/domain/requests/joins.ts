@@ -1,7 +1,8 @@
 /**
  * Adds files to existing requests and charges them. If a file exceeds a limit of the request, or does not fit into the
  * quota, it is recorded as excluded, with the reason. A released file never joins the request again. All functions run
- * under the catalogue lock, so that no file is missed. create.ts adds the files of new requests.
+ * under the catalogue lock, so that they do not miss a file that an import is adding. create.ts adds files to new
+ * requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -25,7 +26,7 @@ import { settleRequestFiles } from './request-files.js';
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
  * to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a limit. A quota
- * is charged for files in the order of its requests, until a file does not fit.
+ * is charged for its requests in order, until a file does not fit.
  * @param files a query that returns the files' ids
  * @param options.which a condition on the requests `r`
  */
@@ -51,10 +52,10 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * This function searches the requests that are live when it runs. `findJoining` checks again that a searched request is
  * live and may contain the file.
  *
- * A request that is created or revived before the lock cannot see uncommitted files. The lock waits until requests that
- * are being created have committed, and `findJoining` searches them.
+ * A request that is created or revived before the catalogue is locked cannot see uncommitted files. Taking the lock
+ * waits until such requests are committed, and `findJoining` then searches them.
  *
- * A request that is created or revived later waits for the lock, and then sees the files.
+ * A request that is created or revived later waits for the lock and sees the committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
@@ -76,8 +77,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request.
-  // `matched` contains only files of the query; an IN condition below OR would compare each row with all files.
+  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request. `matched`
+  // contains only files of the query; an IN condition inside an OR would compare each row with all files.
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -199,8 +200,8 @@ async function storeTaken(tx: Transaction): Promise<void> {
 }
 
 /**
- * Records excluded files. The reason is QUOTA_FULL if a file of the request does not fit into the quota, and otherwise
- * LIMIT.
+ * Records excluded files. The recorded reason is QUOTA_FULL if any of the request's files does not fit into the quota,
+ * and otherwise LIMIT.
  */
 async function recordExcluded(tx: Transaction): Promise<void> {
   await tx.query(
@@ -253,9 +254,9 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas with an excluded file that may now join its request, or that is now excluded for another reason.
- * Checks two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit.
- * Does not check unknown paths, because an import adds the files of unknown paths.
+ * Selects quotas with an excluded file that may now join its request, or whose reason for exclusion has changed. Checks
+ * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit. Does
+ * not check unknown paths, because an import adds the files of unknown paths.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -273,9 +274,7 @@ const retryableQuotas = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/**
- * Adds files that were excluded because of a full quota or a limit, if they fit now. If no file fits, writes nothing.
- */
+/** Adds files that were excluded because of a full quota or a limit, if they fit now. */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);
   const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));
@@ -292,9 +291,7 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/**
- * Adds unrecorded files of a request, or updates `excluded_size` so that later calls do not search the request again.
- */
+/** Adds unrecorded files to a request, or updates `excluded_size` so that later calls do not search for them again. */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
@@ -344,8 +341,8 @@ export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<
 
 /**
  * Updates a revived request's excluded paths if their files were withdrawn, renamed or purged after the request ended.
- * Deletes or marks the paths as `resetWithdrawnPaths` does. The caller must have locked the request, and must count its
- * unknown paths afterwards.
+ * Deletes or marks paths in the same way as `resetWithdrawnPaths`. The caller must have locked the request, and must
+ * count its unknown paths afterwards.
  */
 export async function resetMissingPaths(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
@@ -357,7 +354,7 @@ export async function resetMissingPaths(tx: Transaction, requestId: number): Pro
 }
 
 /**
- * Renames excluded paths of the files in the temporary table `leaving`, unless path rules exclude the new path from the
+ * Renames the excluded paths of files in the temporary table `leaving`, unless path rules exclude the new path from the
  * request. The caller must have locked the requests and their quotas.
  */
 export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {

@@ -1,4 +1,6 @@
-/** Limits of a single request, independent of its quota. A limit stops a pattern that matches too many files. */
+/**
+ * Limits of a single request, independent of its quota. A limit protects against a pattern that matches too many files.
+ */
 
 import { InvalidInputError } from '../../core/errors.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -22,7 +24,7 @@ export interface LimitsInput {
 const MAX_FILES = 2 ** 31 - 1;
 
 /**
- * Returns the limits after the user's input. A limit that the input omits keeps its current value. @throws
+ * Returns the limits that result from the user's input. Omitted limits keep their current values. @throws
  * InvalidInputError
  */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
@@ -34,7 +36,7 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that join a request together or not at all, as in a new request. A total that equals a
+ * Checks the limits for files that join a request all or none, like the files of a new request. A total that equals a
  * limit is allowed.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
@@ -55,7 +57,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   }
 }
 
-/** Returns the number of files that the request `r` may contain, by its own limit and the site's limit. */
+/** Returns how many files the request `r` may contain under its own limit and the site's limit. */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

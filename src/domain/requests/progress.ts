@@ -12,7 +12,7 @@ import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { queueMail } from '../notifications/mail/notifications.js';
 
-/** Columns with the counts and bytes of request files `h`: `files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`. */
+/** Columns that count request files `h` and add up their sizes. */
 export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
@@ -22,7 +22,7 @@ const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
  * The state of the live request `r`, derived from its counts. A request without pending files counts as finished until
- * further files join.
+ * more files join it.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
@@ -43,7 +43,7 @@ function dueValues(now: string): Sql {
  * @param which a condition on the request file `h`
  */
 export function hasBegun(which = sql`true`): Sql {
-  // a scalar subquery runs for each request; for EXISTS, PostgreSQL may scan the files of all requests
+  // use a scalar subquery, which runs for each request; for EXISTS, PostgreSQL may scan all requests' files
   return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
@@ -51,7 +51,7 @@ export function hasBegun(which = sql`true`): Sql {
 /**
  * Recounts live requests and updates their states and times in one statement. The caller must have locked the requests,
  * and must have set how PostgreSQL plans the statement (db/planning.ts).
- * @param options.queuesMail whether to queue due emails
+ * @param options.queuesMail whether to queue emails that are due
  */
 export async function recountAndAdvance(
   ctx: Context,
@@ -117,8 +117,8 @@ export async function advanceRequests(
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 /**
- * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more line reports
- * the number of further requests.
+ * Maximum number of requests logged separately if many reach a step, such as `started`, at the same time. One more line
+ * reports how many other requests reached the step.
  */
 const MAX_LINES = 100;
 

@@ -1,10 +1,10 @@
 /**
  * Request files: a request's files and their states.
  *
- * All functions work on sets of files in the caller's transaction. A new request and an engine that moves the same
- * files must see each other's changes. So a transaction that changes a file locks the file's row before it reads
- * request files in another statement. A transaction that adds request files locks the files that are not ONTAPE before
- * it reads the stages of all files.
+ * All functions work on sets of files in the caller's transaction. A transaction that creates a request and a
+ * transaction that changes the request's files must see each other's changes. So a transaction that changes a file
+ * locks the file's row before it reads request files in another statement. A transaction that adds request files locks
+ * the files that are not ONTAPE before it reads the stages of all files.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -42,8 +42,8 @@ export async function settleRequests(
 }
 
 /**
- * Does for some request files what `settleRequests` does for whole requests. The requests' counts must already include
- * all other files, so that the cost depends only on the files that `which` selects.
+ * Settles only some request files, in the same way as `settleRequests` settles whole requests. The requests' counts
+ * must already include all other files, so that the cost depends only on the files that `which` selects.
  * @param which a condition that selects request files `h`
  */
 export async function settleRequestFiles(
@@ -113,8 +113,8 @@ const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
 /**
- * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by its key, because hardly any
- * file is withdrawn.
+ * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by its key, because few files are
+ * withdrawn.
  */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE request_file h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
@@ -145,8 +145,8 @@ export async function waitAgain(
 }
 
 /**
- * Looks up the request files of each file separately. Without statistics, PostgreSQL would read a whole new request for
- * each batch.
+ * Looks up the request files of each file separately. If a new request is not in the statistics yet, PostgreSQL would
+ * otherwise read all its files for each batch.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
@@ -162,7 +162,7 @@ export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]
 }
 
 /**
- * Locks the live requests that contain any of the files and for which no recall has begun. @returns the requests' ids
+ * Locks the live requests that contain any of the files, if none of their recalls has begun. @returns the requests' ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
@@ -173,8 +173,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * waits for one of the files is added or ends. A new request waits for the lock on the recall, or for the lock on a
  * file that is not ONTAPE.
  *
- * Requests that were created between two of the locks are locked without waiting, because their transactions may wait
- * for the files. If a request created in between is already locked, the transaction runs again.
+ * Requests that are created between two of these locks are locked without waiting, because their transactions may be
+ * waiting for the files. If such a request is already locked, the transaction is retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -195,7 +195,7 @@ export interface RequestFileOutcome {
   error?: string | undefined;
 }
 
-/** Sets the waiting and failed request files of the given files to ON_DISK, as `markRequestFiles` does. */
+/** Sets waiting and failed request files to ON_DISK, as `markRequestFiles` does. */
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
   await markRequestFiles(ctx, tx, arrived);

@@ -3,7 +3,7 @@
  * resumes after an event gets the later events instead of the current state.
  *
  * One statement reads the state, the newest event's id, and the batches of events that do not have ids yet. So a
- * watcher does not miss a change, and does not get a change that the first state already includes.
+ * watcher gets each change exactly once: in the first state or afterwards.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -27,7 +27,10 @@ import { getRequest, notFound } from './rows.js';
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A watcher that connects again may resume after this event. */
   eventId: bigint;
-  /** When the request will end at the present rate; null if unknown, or if a part of the request is suspended. */
+  /**
+   * When the request will end at the present rate; null if unknown, for example because something that the request
+   * needs is suspended.
+   */
   eta: string | null;
 }
 
@@ -93,8 +96,8 @@ const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
 /**
- * Maximum number of reads to get a state in which all events have ids. Other transactions may commit events between two
- * reads.
+ * Maximum number of times that a state is read to find one in which all events have ids. Other transactions may commit
+ * events between two reads.
  */
 const MAX_READS = 5;
 
@@ -128,7 +131,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
 
 /**
  * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
- * not get any event before that id is reached.
+ * not get any events up to that id.
  */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
@@ -140,8 +143,8 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /**
- * Returns whether the request's user, or a volume or library that it needs, is suspended. It is unknown when a
- * suspended request will end.
+ * Returns whether the request's user, or a volume or library that the request needs, is suspended. If so, the request's
+ * end cannot be estimated.
  */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
@@ -167,7 +170,7 @@ const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 /** Bytes that a drive could read in the time that it takes to find, sync and record a file. */
 const BYTES_PER_FILE = 100e6;
 
-/** Estimates when a request will end from the rate of files and bytes since the first recall began. */
+/** Estimates when a request will end, from the files and bytes restored since its first recall began. */
 export function estimateEnd(
   progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
   start: string | null,
@@ -176,7 +179,7 @@ export function estimateEnd(
   const { filesTotal, filesOnDisk, filesFailed } = progress;
   if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
   const filesLeft = filesTotal - filesOnDisk - filesFailed;
-  // the sizes of failed files are unknown here: assume the average of the pending and failed files
+  // the failed files' sizes are unknown here: assume that pending and failed files have the same average size
   const bytesLeft =
     (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
   const [done, left] = [
@@ -194,8 +197,8 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage.
- * Without a request and a match, yields only the stage changes of all files.
+ * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage. If
+ * neither a request nor `match` is given, yields only the changes, for all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -235,7 +238,7 @@ export async function* watchStages(
 }
 
 /**
- * Recognizes events that the reported stages already include. A page of stages includes all earlier events of its
+ * Recognizes events that the reported stages already include: a page of stages includes all earlier events of its
  * files.
  */
 class ReportedStages {

@@ -73,7 +73,9 @@ interface RequestWithQuota extends Request {
 
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
-/** Returns the columns of a `RequestWithQuota`. @param alias alias of the request; the alias of the quota is `q` */
+/**
+ * Returns the columns of a `RequestWithQuota`. @param alias the request table's alias; the quota table's alias is `q`
+ */
 function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
@@ -107,7 +109,7 @@ export function parseRequestId(text: string): number {
 
 interface ListRequestsInput {
   quota?: string | null | undefined;
-  /** Default: live states. A request past its retention is listed only if `states` contains an ended state. */
+  /** Default: live states. Requests past their retention are listed only if `states` contains an ended state. */
   states?: readonly RequestState[] | null | undefined;
 }
 
@@ -212,7 +214,8 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Reads a request with at most one page plus one row of its request files, and at most as many of its unresolved paths.
+ * Reads a request with its first request files and its first unresolved paths: of each, at most one row more than a
+ * page.
  */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
@@ -247,7 +250,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, whatever it estimates.
  * @param how.isCommon whether the fields in `commonFileFields` are enough
  */
 export async function readRequestFiles(
@@ -310,7 +313,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts the files at their primary path, by request id. Requests without files at a primary path are omitted. */
+/** Counts, by request id, the files that are at their primary path. Omits requests without such files. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id

@@ -43,9 +43,9 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes the fields of a request that are given in the input. A retention in the past ends the request. A retention in
- * the future revives an ended request and charges its files again. If a limit is raised, excluded files join the
- * request immediately. A lower limit never removes files from a live request.
+ * Sets the fields of a request that the input contains. A retention in the past ends the request. A retention in the
+ * future revives an ended request and charges its files again. If a limit is raised, excluded files join the request
+ * immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system has granted the request, so that its quota cannot reject a revival
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
@@ -62,7 +62,7 @@ export async function updateRequest(
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
     // wait for a running import only if the update may add files
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // tryUpdate checks again, because the request may end after this check
+    // `tryUpdate` checks again, because the request may have ended since the check above
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
@@ -168,8 +168,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges the request's earlier files again, all or none. Files of unresolved paths, and new files,
- * join the request if they fit. Released files never join the request again.
+ * Revives a request. Charges all of the request's earlier files again, or fails. Files of unresolved paths, and new
+ * files, join the request if they fit. Released files never join the request again.
  */
 async function reviveRequest(
   ctx: Context,
@@ -219,8 +219,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. The failed files
- * are recalled without a further pause, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. The retries begin
+ * without a pause, even if other requests wait for the same files.
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
@@ -263,7 +263,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
   return id;
 }
 
-/** Clears the errors of copies, so that drives try both copies of a file again. */
+/** Clears the errors recorded for the files' tape copies, so that drives try both copies again. */
 async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
   await lockFiles(tx, which);

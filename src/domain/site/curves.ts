@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has one row for every five minutes. A single engine counts new events,
- * and writes the counts in the same transaction, so that no event is counted twice. A quota has a row for each hour in
- * which the quota changed.
+ * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
+ * events, and writes the counts in the same transaction, so that no event is counted twice. A quota has a row for each
+ * hour in which the quota changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -116,7 +116,7 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
 }
 
 /**
- * Returns the points that begin at or after `since` and before `until`, at most the newest 3,000.
+ * Returns the points that begin at or after `since` and before `until`, but only the newest 3,000.
  * @throws InvalidInputError
  */
 export async function readHistory(

@@ -1,6 +1,6 @@
 /**
- * Reads the site's figures for metrics with one cheap statement. No figure names a user. src/telemetry/site-metrics.ts caches
- * the figures.
+ * Reads the site's figures for metrics with one cheap statement. The figures do not name users.
+ * src/telemetry/site-metrics.ts caches the figures.
  */
 
 import { addSeconds } from '../../core/time.js';

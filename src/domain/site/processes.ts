@@ -35,8 +35,9 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that the process `p` has not written a heartbeat recently, and was replaced by another process. A
- * process replaces one dead process of its kind on its host, because the service manager starts killed processes again.
+ * The condition that the process `p` has not written a heartbeat recently, and was replaced by another process. A new
+ * process replaces one dead process of the same kind on the same host, because the service manager restarts killed
+ * processes.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
@@ -56,7 +57,7 @@ export async function deleteProcess(ctx: Context, id: string): Promise<void> {
 }
 
 /**
- * Lists the processes that run, and the processes that died within a day and were not replaced. Returns at most 1,000
+ * Lists running processes, and processes that died in the last day and were not replaced. Returns at most 1,000
  * processes, ordered by host.
  */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {

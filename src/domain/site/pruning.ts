@@ -41,13 +41,13 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
     const marked = await prune(ctx, markBatches(before));
     for (let deleted = 1; deleted > 0 && !stop.aborted; ) deleted = await prune(ctx, deleteEvents);
     if (stop.aborted) return;
-    // delete empty batches, including batches of an earlier run that died
+    // delete empty batches, including those that an interrupted run left
     const deleted = await prune(ctx, deleteBatches);
     isMore = marked === BATCHES || deleted >= BATCHES;
   }
 }
 
-/** Runs one step. @returns the number of changed rows; 0 if another engine is pruning */
+/** Runs one step of the pruning. @returns the number of changed rows; 0 if another engine is pruning */
 async function prune(ctx: Context, change: Sql): Promise<number> {
   return await transaction(ctx.db.pool, 'pruneEvents', async (tx) => {
     if (!(await tryAdvisory(tx, 'history'))) return 0;
@@ -58,10 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/**
- * The condition that all webhooks have processed the batch `b`. An old batch is kept until all webhooks have processed
- * it.
- */
+/** The condition that all webhooks have processed the batch `b`, which must be kept until then. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -74,7 +71,10 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** Selects one batch more than `markBatches` marks in one call, because the last batch is never deleted. */
+/**
+ * Selects the oldest pruned batches: one more than `markBatches` marks in one call, because the last batch is never
+ * deleted.
+ */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

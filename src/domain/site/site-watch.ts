@@ -1,5 +1,5 @@
 /**
- * Watches the site and a caller's requests, so that views can refresh the parts that changed. All watchers of a gateway
+ * Watches the site and a caller's requests, so that views can refresh only what changed. All watchers of a gateway
  * share one check per second. A watcher gets all changes since its last message in a single message, so a slow client
  * gets fewer messages and needs little memory.
  */
@@ -15,13 +15,13 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** How many times as long as a slow check the pause after it lasts. */
+/** The pause after a slow check, as a multiple of the check's duration. */
 const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
 interface Source<Item> {
-  /** Returns the changes since the last check, by key; undefined if they are unknown, as at the first check. */
+  /** Returns the changes since the last check, by key; undefined if the changes are unknown, as in the first check. */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items outside `items` may have changed too, as in the first value. */
+  /** Whether further items may have changed. Always true in the first value that a watcher gets. */
   hasMore: boolean;
 }
 
@@ -50,10 +50,7 @@ class Watchers<Item> {
     this.open = open;
   }
 
-  /**
-   * Yields changes. `hasMore` is true in the first value. A client that reads everything after the first value does not
-   * miss a change.
-   */
+  /** Yields changes. A client that reads everything after the first value does not miss a change. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -153,8 +150,7 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * For each part of the site, a text that changes whenever the part changes. Every change to the queue writes an event,
- * unless only the order changes.
+ * For each part of the site, a text that changes whenever the part changes. The queue's text is its newest event's id.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
@@ -164,7 +160,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // a change that only affects the queue's order, such as a new priority, does not write an event
+  // a change to only the queue's order, such as a new priority, does not write an event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });
@@ -186,7 +182,7 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** Yields all parts of the site, and after that only the parts that changed, about once a second and without end. */
+/** Yields all parts of the site, and then, about once a second, only the parts that changed; never ends. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
@@ -216,8 +212,8 @@ export interface RequestChanges extends Changes<RequestChange> {
 const MOST = 1000;
 
 /**
- * Selects the requests that changed according to a range of events. Omits a request if its only change is that more
- * files are on disk or have failed.
+ * Selects requests that have events in the range, except requests for which only the counts of restored and failed
+ * files changed.
  */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
@@ -250,8 +246,8 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
 /**
- * Yields the requests that were created, changed or ended, about once a second and without end. `hasMore` is true in
- * the first value.
+ * Yields, about once a second, the requests that were created, changed or ended; never ends. `hasMore` is true in the
+ * first value.
  */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');

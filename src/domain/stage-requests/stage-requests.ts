@@ -29,13 +29,14 @@ const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
   quota: string;
-  /** At least one file. If several files have the same path, only the first file counts. */
+  /** The list is not empty. If a path occurs several times, only the first entry counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
 /**
- * Creates a stage request. A file that cannot be staged is not an error: `readStageRequest` reports why it cannot be
- * staged. If the process dies, the requests that were already created stay until their retention ends.
+ * Creates a stage request. If a file cannot be staged, `readStageRequest` later reports why, but the stage request is
+ * created. If the process dies during the creation, requests that were already created exist until their retention
+ * ends.
  * @returns the stage request's id
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
  *   removed
@@ -57,7 +58,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // check the limit without this stage request's paths, because they are counted only when it is complete
+    // do not count this stage request's own paths, because they are added only when it is complete
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -89,7 +90,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files with an invalid path, so that they cannot be in the catalogue. */
+  /** Files with an invalid path, which the catalogue cannot contain. */
   invalid: StageRequestFileInput[];
 }
 
@@ -123,8 +124,8 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
- * quota may charge only that quota. A user without a quota may charge only the quota of the user's oldest membership.
- * Users do not agree to memberships, so a later membership must not change which quota is charged.
+ * quota may charge only that quota. A user without a quota may charge only the quota of the user's oldest membership. A
+ * user can be made a member without consent, so a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -146,7 +147,10 @@ export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   return more.length === 0 ? (only ?? null) : null;
 }
 
-/** Returns a valid path unchanged. For an invalid path, returns a text that can be stored and equals no path. */
+/**
+ * Returns a valid path unchanged. For an invalid path, returns a text that the database can store and that is not a
+ * valid path.
+ */
 function pathKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
@@ -329,7 +333,7 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
-    // a client may use the path in the stage request, or the current path
+    // a client may name a file by its path in the stage request or by its current path
     sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -365,7 +369,7 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // a stage request without requests belongs to every caller that may charge its quota
+    // a stage request without requests may be changed by every caller who may charge its quota
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
@@ -426,8 +430,8 @@ async function releaseByRequest(
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Age in days beyond which a stage request is deleted. By this age, a stage request is complete and its client has read
- * it.
+ * Age in days beyond which a stage request is deleted. By then, the stage request has ended, and its client has read
+ * the result.
  */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */

@@ -1,7 +1,7 @@
 /**
- * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. The
- * result of a call is written only for files that still have the batch id of the call. So a late answer changes nothing
- * if another engine has leased the library meanwhile.
+ * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. A
+ * call's result is written only for files that still have the call's batch id. So a late answer changes nothing if
+ * another engine has leased the library meanwhile.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -41,11 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives a new batch id to the files that are due to be requested from the library. Files with the fewest attempts are
- * first. Batches shrink with each attempt, so that a bad file does not block other files.
+ * Gives a new batch id to the next files to request from the library. Files with the fewest attempts come first.
+ * Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library may already have a request for them. To release a file,
- * Tapegate needs the request id from the library's answer.
+ * Includes files that no recall needs any more if the library may already have a request for them, because Tapegate can
+ * release a file only with the request id from the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -121,12 +121,14 @@ export async function recordWaiting(
   );
 }
 
-/** How many staging times are kept for estimates (`kept`), and how many of them a single answer may add (`ofOne`). */
+/**
+ * How many staging times are kept for estimates (`kept`), and how many of them may come from a single answer (`ofOne`).
+ */
 const WAITS = { kept: 100, ofOne: 10 };
 
 /**
- * Records that files are staged and, if known, the time until which the library keeps the files on its disk. Notifies
- * the engines that read files.
+ * Records that files are staged and, if known, how long the library keeps them on its disk. Notifies the engines that
+ * read files.
  */
 export async function recordStaged(
   ctx: Context,
@@ -190,7 +192,7 @@ export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<
   );
 }
 
-/** Releases staged files that could not be read. The next try of a recall requests its file again. */
+/** Releases staged files that could not be read. When a recall is tried again, its file is requested again. */
 export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -198,7 +200,10 @@ export async function releaseStaged(ctx: Context, libraryId: number, fileIds: re
   );
 }
 
-/** Releases a staged file that was missing when an engine read it, so that the file is requested again. */
+/**
+ * Releases a file that the library reported as staged but that was missing when read, so that the file is requested
+ * again.
+ */
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -233,13 +238,13 @@ export async function expireStaged(ctx: Context, libraryId: number, keptSince: s
 
 export interface ToRelease extends StagingRow {
   isWanted: boolean;
-  /** Whether other files of the same stage request are not staged yet, or not read yet. */
+  /** Whether other files in the same stage request still have to be staged or read. */
   hasOthers: boolean;
 }
 
 /**
- * The condition that the library keeps the file without an expiry date. An engine later asks the library whether it
- * still keeps the file.
+ * The condition that the library keeps the file without an expiry date, so that an engine must ask whether it is still
+ * kept.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
@@ -259,21 +264,20 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Limits of the pause before an engine asks again whether the library still keeps a file. The pause is half the time
- * since the file was released.
+ * Limits of the pause before an engine asks again whether the library still keeps a file. Within these limits, the
+ * pause is half the time since the file was released.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * `until` is the time until which the library keeps the file. If null, the time that the library reported when it
- * staged the file still applies.
+ * `until` is the time until which the library keeps the file; if null, the time reported at the staging still applies.
  */
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * Records the results of a release. A file that was missing when an engine read it, and is still needed, is requested
- * again after a growing pause. If the library keeps a file on its disk, the file's row remains until the library
- * removes the file. The rows of all other files are deleted.
+ * Records the results of a release. A needed file that was missing when read is requested again after a growing pause.
+ * If the library keeps a file on its disk, the file's row remains until the library removes the file. The rows of all
+ * other files are deleted.
  */
 export async function recordReleased(
   ctx: Context,
@@ -337,10 +341,7 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
 
-/**
- * Ends or retries recalls that wait for files that the library cannot stage. The library's stage requests for the files
- * are released as well.
- */
+/** Fails or postpones recalls whose files the library could not stage, and releases these files at the library. */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {

@@ -1,6 +1,6 @@
 /**
  * Chooses the next files to request from a staging library. Before the library is called, the files are stored in state
- * INTENDED. If the library does not answer, the engine that has leased the library requests the files again.
+ * INTENDED. If the library does not answer, the engine that holds the library's lease requests the files again.
  */
 
 import { locking } from '../../db/locks.js';
@@ -53,16 +53,16 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Bytes that libraries will deliver, and for which no room in the restore area is reserved yet. Other libraries count
-   * only if they respond.
+   * Bytes that libraries will deliver, but for which room in the restore area is not reserved yet. Libraries other than
+   * this one count only if they respond.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
 /**
- * The condition that the library of `s` is in service and responds. No room in the restore area is set aside for a
- * library that is out of service or does not respond.
+ * The condition that the library of `s` is in service and responds. Other libraries do not get room in the restore
+ * area.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -100,7 +100,7 @@ export interface Room {
   files: number;
   /** Bytes that may still be requested from the library; null if only the restore area limits the bytes. */
   bytes: bigint | null;
-  /** Whether nothing is staged, so that one file of any size may be requested. */
+  /** Whether the library has nothing staged, so that one file of any size may be requested. */
   isEmpty: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
- * Decides which engine calls a staging library. At most one engine has a library's lease, as for drives
+ * Decides which engine calls a staging library. At most one engine holds a library's lease, as for drives
  * (recalls/drives.ts). The lease only avoids needless calls: two engines do no harm, because their calls have different
- * batch ids. After failures, calls to a library and reads from it pause separately (health/circuits.ts).
+ * batch ids. If calls to a library fail, only calls are paused; if reads fail, only reads (health/circuits.ts).
  */
 
 import { locking } from '../../db/locks.js';
@@ -74,7 +74,7 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Number of files that are requested from the library, or will be requested at the next call. */
+  /** Number of files that were requested from the library, or are included in the next request. */
   asked: number;
   ready: number;
   releasing: number;

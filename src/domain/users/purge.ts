@@ -20,7 +20,10 @@ import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
-/** Milliseconds after which no other process has a count of rejections with the user's name in memory. */
+/**
+ * Milliseconds within which all other processes store the counts of rejections with the user's name that they hold in
+ * memory.
+ */
 const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
@@ -35,11 +38,11 @@ export interface PurgeResult {
 /**
  * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoked tokens end
  * the user's streams.
- * @throws NotFoundError if Tapegate has no data of the user, as after an earlier purge; InUseError if the user has live
- * requests
+ * @throws NotFoundError if Tapegate has no data about the user, for example after a purge; InUseError if the user has
+ * live requests
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
-  // the audit row of the purge must not contain the user's name, whether the purge succeeds or is rejected
+  // the purge's own audit row must not contain the user's name, even if the purge is rejected
   const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
   const action = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -48,7 +51,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // store the pending counts of rejections, because they contain the user's name as well
+    await ctx.refusals.settle(); // store pending counts of rejections first, because these may contain the user's name
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
@@ -64,7 +67,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** The user's names as an owner of requests, one for each role. */
+  /** The names under which the user may own requests, one for each role. */
   owners: readonly string[];
   /**
    * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
@@ -95,7 +98,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
  */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    // wait until other transactions have created their requests, which may belong to the user
+    // wait until other transactions have created their requests, some of which may belong to the user
     await lockCatalogue(tx, 'alone');
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
@@ -149,7 +152,7 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The condition that the request `r`, of any quota, mentions the user. */
+/** The condition that the request `r`, whatever its quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;
@@ -187,8 +190,7 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 /**
  * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
  * Renames the user in path rules instead of deleting the rules, because all users may access a directory without rules.
- * Replaces the email address, but not the name, in the reasons of other suspensions, because a name may be an ordinary
- * word.
+ * In the reasons for other suspensions, replaces the email address but not the name, which may be an ordinary word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
@@ -236,7 +238,7 @@ async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Returns the names that `ownerOf` in src/core/caller.ts gives to callers with the name, in any role. */
+/** Returns the owner names that `ownerOf` in src/core/caller.ts derives from a user name, one for each role. */
 function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }
@@ -248,7 +250,7 @@ const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = 
 const STEP = 10_000n;
 
 /**
- * Replaces a user's name and email address in the audit log, from the row with the id `from` on.
+ * Replaces a user's name and email address in the audit log, beginning with the row whose id is `from`.
  * @returns the number of changed rows, and the id of the last row that was read
  */
 async function purgeInAudit(

@@ -34,7 +34,7 @@ export interface ArchiveProgress {
  * Archives a directory tree. A file that cannot be archived is listed in the result and does not stop the archive.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
  * @param how.onProgress called after each file is written to tape or compared with its catalogue entry, with the total
- *   files and bytes so far
+ * number of files and bytes so far
  * @param how.onSkip called for entries that are not directories or regular files
  */
 export async function archiveTree(
@@ -52,7 +52,7 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Returns an archive result's details for the audit log, with only the number of failed files. */
+/** Returns an archive result's details for the audit log, which names the number of failed files but not the files. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -83,8 +83,8 @@ async function archiveAll(
 }
 
 /**
- * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. If the catalogue
- * contains volumes, the missing library may be on an unmounted file system.
+ * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. Otherwise a
+ * missing library may be on a file system that is not mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {

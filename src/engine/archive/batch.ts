@@ -1,6 +1,4 @@
-/**
- * Archives files in batches. Completes each step for all files in a batch before it begins the next step.
- */
+/** Archives files in batches. Completes each step for all files in a batch before it begins the next step. */
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js';
@@ -17,7 +15,7 @@ import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
   spot?: string;
-  /** Number of bytes on a volume after which further files are written to a new volume. */
+  /** Size in bytes that a volume must reach before further files are written to a new volume. */
   volumeSize: bigint;
   /** Whether to remove each source file after its tape copy is verified. */
   move?: boolean;
@@ -27,8 +25,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Number of files that are already on tape, with the same bytes, according to the catalogue. With `move`, counts only
-   * files whose tape copies were also read back.
+   * Number of files that were already on tape with the same bytes according to the catalogue and, with `move`, were
+   * read back.
    */
   unchanged: number;
   failed: string[];
@@ -38,7 +36,7 @@ interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
-  /** Called for each source that was written to tape, or compared with its catalogue entry. */
+  /** Called after each source is written to tape or compared with its catalogue entry. */
   onSource: (source: Source) => void;
 }
 
@@ -59,8 +57,8 @@ export class ArchiveBatch {
    * Archives the batch: compares sources with the catalogue, writes files to tape, registers them, reads the tape
    * copies back, and registers the copies as verified. With `move`, removes the sources at the end. A file that fails
    * in one step is skipped in later steps, and does not delay other files.
-   * @throws `signal.reason` after an abort; FencedError; database errors. If only one file fails, its error is not
-   *   thrown, but added to the result
+   * @throws `signal.reason` after an abort; FencedError; database errors. A single file's error is not thrown, but
+   * added to the result
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -103,7 +101,7 @@ export class ArchiveBatch {
       return passed;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const left = await check(passed); // the catalogue changed after the check
+      const left = await check(passed); // excludes files whose catalogue entries changed after the first check
       if (left.passed.length < passed.length) return await this.register(left.passed, entry, check);
       throw error;
     }
@@ -113,7 +111,7 @@ export class ArchiveBatch {
    * Returns the files, except those that were renamed, withdrawn or moved on tape since the last step. A renamed file
    * is excluded, because otherwise it would be registered twice. A withdrawn file is excluded, because its source must
    * be kept: it may soon be the only copy.
-   * @param lostIdOf returns a file's catalogue id if its catalogue entry had no tape position
+   * @param lostIdOf returns the catalogue id of a file that had an entry without a tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -144,7 +142,7 @@ export class ArchiveBatch {
 
   /**
    * Sorts sources into three groups. `fresh` contains files that are not on tape. `lost` contains files that are on
-   * tape, but have no tape position in the catalogue. `safe` contains files that are on tape with the same bytes.
+   * tape, but without a tape position in the catalogue. `safe` contains files that are on tape with the same bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -242,8 +240,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after another. If a file fails, adds its error to the result and continues, unless `signal` is
-   * aborted. Stops if another Tapegate takes over the restore disks, because a batch may take hours.
+   * Processes files one after another. If a file fails, adds its error to the result and continues. Stops if `signal`
+   * aborts, or if another Tapegate takes over the restore disks, because a batch may take hours.
    */
   private async doEach<S extends Source>(
     sources: readonly S[],
@@ -261,14 +259,15 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check, and the catalogue entries (`known`) of those that are not new. */
+/** Files that passed a check. `known` contains the catalogue entries of files that are not new. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
 }
 
 /**
- * Returns a file's catalogue id if its entry had no tape position; undefined if the entry had one or the file is new.
+ * Returns a file's catalogue id if its entry did not have a tape position; undefined if the entry had a position or the
+ * file is new.
  */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
@@ -292,7 +291,7 @@ interface WrittenFile extends Source, TapePosition {
 
 /**
  * Writes a source to tape.
- * @throws Error if the source changed while it was being read; the tape position is then not reused
+ * @throws Error if the source changed while it was being read; its tape position is not used for another file
  */
 async function writeSource(
   library: WritableLibrary,

@@ -34,9 +34,7 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface Visit {
   relative: string;
-  /**
-   * Access granted by parent directories that are not restored, and therefore cannot protect restored files.
-   */
+  /** Access that unrestored parent directories grant. Restored files must be protected without these directories. */
   parentAccess: Access | undefined;
 }
 
@@ -96,7 +94,7 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that the parent directories of `root` together grant; undefined for the root directory. */
+/** Returns the access that all parent directories of `root` together grant; undefined for the root directory. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -105,7 +103,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats, and restricts its access rights to `outerAccess`.
+ * Reads a source file's stats, and restricts the file's access rights to `outerAccess`.
  * @param outerAccess access that is granted by directories that are not restored
  */
 async function findSource(
@@ -173,7 +171,7 @@ export interface Source extends Partial<FileAttributes> {
   path: string;
   /** Size in bytes. */
   size: bigint;
-  /** The file's inode, which is compared together with size and mtime to detect changes. */
+  /** The file's inode, which is compared, like size and mtime, to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }
@@ -209,7 +207,7 @@ export async function removeSource(source: Source): Promise<void> {
 
 /**
  * Opens a directory in the archived tree, checks that it is still at its path, and calls `use`. Without the check, a
- * user could replace the directory with a link to one that only root may read or write.
+ * user could replace the directory with a link to a directory that only root may access.
  * @param directory path without symbolic links
  * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is

@@ -1,7 +1,7 @@
 /**
- * Finds files that Tapegate did not record, but that have the same bytes as the expected copy. Adopts them only if the
- * operator requests it, because they may belong to users. The operator may know that Tapegate wrote the files before
- * the database was restored from a backup.
+ * Finds unrecorded files that have the same bytes as the expected copy. They may belong to users, so they are adopted
+ * only if the operator requests it. The operator may know that Tapegate wrote the files before the database was
+ * restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -15,7 +15,7 @@ import { isSame } from '../../restore-area/entry.js';
 import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
-/** Reports files that Tapegate did not write but that satisfied recent requests. */
+/** Reports unrecorded files that satisfied recent requests. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
@@ -37,7 +37,7 @@ export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;
   checksum: string | null;
-  /** Row version (`xmin`) of the file's row in the database. */
+  /** Version (`xmin`) of the file's row in the database. */
   version: string;
 };
 

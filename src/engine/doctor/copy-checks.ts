@@ -75,7 +75,7 @@ async function compareChecksum(
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Describes how a file differs from the recorded copy, even if size and mtime are equal. */
+/** Describes how a file differs from the recorded copy: in size, mtime, inode or bytes. */
 async function compareStats(
   copy: RecordedCopy,
   { stats, due }: { stats: BigIntStats; due: string },
@@ -117,8 +117,8 @@ const SECOND = 1_000_000_000n;
 const EARLIEST = -(2n ** 31n) * SECOND;
 
 /**
- * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901
- * to 2486.
+ * Formats an mtime from the database, where it is stored in nanoseconds modulo 2^64. The result is correct for times
+ * from 1901 to 2486.
  */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
@@ -134,9 +134,7 @@ function timeOf(ns: bigint): string {
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
-/**
- * Reports the findings, except for copies whose records changed: they were removed or replaced during the check.
- */
+/** Reports the findings, except those about copies that were removed or replaced during the check. */
 async function* reportCopies(
   ctx: Context,
   exam: Examination,
@@ -179,15 +177,16 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
   return new Set([...returned, ...adopted, ...unverified]);
 }
 
-/**
- * Returns the copies that are still missing. Excludes copies that exist again, and copies on unavailable disks.
- */
+/** Returns the copies that are still missing, except copies on unavailable disks. */
 async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports copies that were changed outside Tapegate and no longer exist, so that their files are now only on tape. */
+/**
+ * Reports copies that were changed outside Tapegate and have been removed since, so that their files are now only on
+ * tape.
+ */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
@@ -261,7 +260,7 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Returns the findings, except for links that changed in the database since the check. */
+/** Returns the findings, except those about links that changed in the database after the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,

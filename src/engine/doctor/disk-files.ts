@@ -28,8 +28,8 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies: partial files, files whose path is in the catalogue, and files whose path
- * is unknown. Finally reports directories that are unreadable, or that untrusted users can write to.
+ * Reports files that are not recorded copies: partial files and other files, whether or not the catalogue contains
+ * their paths. Finally reports directories that are unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
@@ -120,8 +120,8 @@ async function* examineEntries(
 }
 
 /**
- * Returns whether the catalogue expects a file on this disk: a recorded copy, a changed copy, or a copy that is being
- * restored.
+ * Returns whether the catalogue expects the file on this disk, as a recorded copy, a changed copy, or a copy that is
+ * being restored.
  */
 function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
   return record.diskId === disk.diskId || record.stage === 'RESTORING' || record.stage === 'UNVERIFIED';
@@ -139,7 +139,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  // read the catalogue after the file, so that the file cannot be newer than the catalogue entry
+  // read the catalogue after the file, so that the entry cannot be older than the file
   const current = stats && (await readPathRecord(ctx, fileId));
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
@@ -151,7 +151,7 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
-/** Returns whether a recall wrote the file, and the file still has the bytes that the recall wrote. */
+/** Returns whether a recall wrote the file, and the file has not changed since. */
 async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {
   for (const copy of stale.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(copy);
@@ -160,7 +160,7 @@ async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Prom
   return false;
 }
 
-/** Removes a file. Logs errors. @returns false if the file has changed or cannot be removed */
+/** Removes a file, and logs any error. @returns false if the file has changed or cannot be removed */
 async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(location, seen);
@@ -173,8 +173,8 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
 }
 
 /**
- * Checks whether the file still exists unchanged, because an engine removes a copy from disk before it updates the
- * catalogue.
+ * Checks whether the file still exists unchanged. It may be gone, because an engine removes a copy from disk before it
+ * updates the catalogue.
  */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
@@ -191,7 +191,7 @@ interface VisitedDirectory {
   /** Path on disk. */
   directory: string;
   error?: unknown;
-  /** Reason why the directory is untrusted; undefined for a trusted directory and for the mount point. */
+  /** Why the directory is untrusted; undefined if the directory is trusted or is the mount point. */
   untrusted?: string | undefined;
 }
 

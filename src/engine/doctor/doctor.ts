@@ -1,7 +1,7 @@
 /**
  * Compares the restore disks with the database, checks counters, and repairs differences. The doctor may run alongside
- * engines and gateways, because each repair takes the usual locks, checks its finding again, and skips running work.
- * The doctor may be killed at any point and run again.
+ * engines and gateways, because each repair takes the usual locks, checks its finding again, and leaves running work
+ * alone. The doctor may be killed at any point and run again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -110,7 +110,7 @@ function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Findi
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
-/** Recovers the drives of dead engines, and requeues recalls that have no drive. */
+/** Recovers dead engines' drives, and requeues recalls that have no drive. */
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;
