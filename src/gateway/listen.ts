@@ -44,7 +44,7 @@ export const createPlainServer = (listener: RequestListener) =>
 
 const CONTINUE = /^\s*100-continue\s*$/i;
 
-/** @returns the server for the gateway's address, and one server for each Unix socket of proxies */
+/** @returns the server for the gateway's address, and one server for each Unix socket on which proxies connect */
 export async function listen(
   app: RequestListener,
   ctx: Context,
@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // ask the client to send the body now, but an import's body only after authentication
+      // ask the client for the body now, except for an import, whose body must wait for authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -83,7 +83,7 @@ function prepare(server: Server): Server {
   // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits the size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
-  // a server may ignore an `Expect` header other than 100-continue (RFC 9110, 10.1.1)
+  // a server may ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   return server;

@@ -94,8 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns a request's context. Lists all properties explicitly, because spreading the context object took as much
- * processor time as a database lookup.
+ * Returns a request's context. Lists all properties explicitly, because spreading the context object took as much CPU
+ * time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -152,8 +152,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close the streams before their events end, because a stream would treat the end of its events as the end of
-        // its operation
+        // close the streams before the events end, because a stream whose events end would report its operation as
+        // complete
         graphql.close();
         ctx.events.endReaders();
       };
@@ -237,8 +237,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that reads why engines have fenced this Tapegate; null if Tapegate is not fenced. Caches the
- * reason, and returns the cached reason if the database is slow.
+ * Returns a function that returns why engines have fenced this Tapegate, or null if they have not. The function caches
+ * the reason, and returns the cached reason if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;

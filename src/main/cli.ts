@@ -1,4 +1,4 @@
-/** The command line of an installation. */
+/** Runs the command `tapegate`. */
 
 import { runProgram } from './program.js';
 import { installation } from './table.js';

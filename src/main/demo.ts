@@ -1,6 +1,6 @@
 /**
- * Creates a small demo archive with real bytes on a few volumes, and two users. The bytes are derived from the paths,
- * and the users are stored last, so that the next start can continue if the process is killed.
+ * Creates a small demo archive with real bytes on a few volumes, and two users. If the process is killed, the next
+ * start continues the work, because the bytes are derived from the paths, and the users are stored last.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -28,8 +28,8 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Creates the demo. Does nothing if the demo is complete, or if the database contains any request, or users or files
- * outside the demo.
+ * Creates the demo. Does nothing if the demo is complete, or if the database contains a request, or a user or file that
+ * is not part of the demo.
  * @returns undefined if the demo should not be shown to users
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
@@ -77,10 +77,7 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
   }
 }
 
-/**
- * Returns a directory's catalogue row. Its mode lets all users read the directory, unlike the temporary directory's
- * mode.
- */
+/** Returns a directory's catalogue row, with a mode that lets all users read the directory. */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,

@@ -1,6 +1,6 @@
 /**
- * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts and
- * supervises the process.
+ * One of an engine's processes: it runs one drive of a library, or the jobs. src/main/commands/engine-processes.ts
+ * starts and supervises the process.
  *
  * JavaScript continues to run while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
  * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any

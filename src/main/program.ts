@@ -27,8 +27,7 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program. Its commands inherit its settings.
  * @param where the last line of the help, which describes the environment
- * @param args arguments. Loads only the code of commands that the arguments name; all other commands appear only in the
- * help
+ * @param args command-line arguments; code is loaded only for the commands that they name
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -40,7 +39,7 @@ export async function createProgram(
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'print times in UTC (default: local in a terminal)')
     .exitOverride()
-    // each command has options, so "[options]" adds nothing
+    // every command has options, so "[options]" adds no information
     .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),

@@ -1,6 +1,6 @@
 /**
- * The table of commands, in the order of the help, with each command's group and description. Loads a file of commands
- * only if the arguments name one of its commands, because loading all files would take longer than most commands.
+ * The table of commands, in the order of the help, with each command's group and description. Loads a command's source
+ * file only if the arguments name the command, because loading all files would take longer than most commands run.
  */
 import type { Command } from 'commander';
 
@@ -13,7 +13,7 @@ type Description = string | { line: string; help: string };
 export interface CommandFile {
   group: string;
   load(): Promise<{ register(program: Command): void }>;
-  /** Descriptions of the commands in the loaded file, by usage. */
+  /** Descriptions of the file's commands, keyed by usage. */
   commands: Record<string, Description>;
 }
 
@@ -246,7 +246,7 @@ export const commandFiles = {
   }),
 };
 
-/** The commands of an installation. */
+/** All commands of `tapegate`. */
 export const installation: Commands = {
   commands: Object.values(commandFiles),
   where: 'The environment names the database or the server: "tapegate start --help" lists its variables.',

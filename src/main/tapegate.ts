@@ -4,7 +4,7 @@
  * Therefore this file does not use static imports, or syntax that is newer than `import()`.
  */
 
-/** The minimum version of Node.js, as in `engines` in package.json. A test compares this version with package.json. */
+/** Oldest Node.js version that can run Tapegate. A test checks that package.json requires the same version. */
 const OLDEST = '20.19';
 
 const running = process.versions.node;

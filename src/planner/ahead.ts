@@ -25,11 +25,11 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading, which are no longer queued. */
+  /** Total size of the files that the drive is reading now. The queue no longer contains these files. */
   runningBytes: number;
 }
 
-/** A volume's stay in a drive. Times are in seconds. */
+/** One volume's stay in a drive. Times are in seconds. */
 export interface Stay {
   drive: string;
   volumeId: number;
@@ -48,9 +48,9 @@ interface Turn {
 }
 
 export interface Ahead {
-  /** Stays, sorted by start time. */
+  /** The volumes' stays in drives, sorted by start time. */
   stays: Stay[];
-  /** Returns when one user's files on a volume are read; undefined if no drive will read the volume. */
+  /** Returns when one user's files on a volume will be read; undefined if no drive will read the volume. */
   turnOf(volumeId: number, user: string): Turn | undefined;
 }
 
@@ -95,7 +95,9 @@ class DrivesAhead {
     });
   }
 
-  /** Simulates the drives until all readable files are read. The drive that becomes free first makes the next step. */
+  /**
+   * Simulates the drives until all readable files are read. In each step, simulates the drive that becomes free first.
+   */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -156,7 +158,7 @@ class DrivesAhead {
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
     const choice = chooseNext(drive.backlog, state);
     if (!choice) {
-      // remove the drive from the simulation, because all remaining files are on volumes in other drives
+      // remove the drive from the simulation, because all remaining files are on volumes that other drives have mounted
       this.drives.splice(this.drives.indexOf(drive), 1);
       return;
     }
@@ -210,19 +212,17 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /**
-   * Number of files that the drive read in the step, usually not a whole number, because a step may end within a file.
-   */
+  /** Number of files read in the step; usually a fraction, because a step may end in the middle of a file. */
   files: number;
   bytes: number;
   /** End of the step in seconds. */
   end: number;
 }
 
-/** Maximum number of simulation steps. For a larger queue, the steps are longer. */
+/** Maximum number of simulation steps. The longer the queue, the more time each step covers. */
 const MAX_STEPS = 20_000;
 
-/** The queue of a simulation, which is a copy of the input. */
+/** A simulation's own copy of the queue. */
 class QueueAhead {
   /** Volumes with waiting files, by id. */
   private readonly waiting: Map<number, WaitingVolume>;
@@ -230,7 +230,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time in seconds at which `shares` were last reduced for their age. */
+  /** Time, in seconds, up to which `shares` have been reduced to discount older drive time. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {
@@ -254,8 +254,8 @@ class QueueAhead {
   }
 
   /**
-   * Returns the schedule's state at a time, which must not decrease between calls. Also changes the shares in states
-   * that earlier calls returned.
+   * Returns the schedule's state at `time`, which must not be earlier than in the previous call. All returned states
+   * share one map of shares, which this method updates.
    */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));
@@ -289,7 +289,7 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-/** Returns the drive time to read queues, without mounts. */
+/** Returns the drive time needed to read all queued files, excluding mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

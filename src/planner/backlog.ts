@@ -26,7 +26,7 @@ export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
-  /** Requested bytes per drive second, including the mount, for all users together. */
+  /** All users' requested bytes, divided by the drive seconds needed for the mount and the reads. */
   yield: number;
 }
 

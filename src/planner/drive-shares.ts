@@ -3,8 +3,8 @@
  * engine releases a drive. Each engine decides on its own, and considers only engines that request a drive.
  *
  * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves if the requesting engine's claim is greater than that of the engine that has the drive. Each move of a drive
- * brings the engines' shares closer to their weights.
+ * moves to a requesting engine if that engine's claim is greater than the current engine's claim. Each move brings the
+ * engines' shares of the drives closer to their weights.
  */
 
 export interface SharingEngine {

@@ -1,14 +1,14 @@
 /**
  * Estimates when all waiting files are read. The estimate is a range, because failures and later requests are unknown.
  *
- * The earliest end assumes that drives read only the waiting files, and that they are contiguous. For files at a
- * staging library, the earliest end assumes the library's shortest measured wait time.
+ * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. For
+ * files at a staging library, the earliest end assumes the library's shortest measured wait time.
  *
  * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
  * the planned end assumes the library's usual wait time.
  *
- * The latest end is twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts,
- * with all later requests, nine out of ten requests ended before their latest end (bench/ranges.ts).
+ * The latest end is twice the planned time, plus, on media with a mount time, 1.5 sweeps for other users. In
+ * simulations with later requests, nine out of ten requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -30,7 +30,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is reading the files, so that they are not queued. */
+  /** Whether a drive is already reading the files. If so, they are no longer queued. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files may be read immediately. */
   notBefore: number | undefined;
@@ -47,8 +47,8 @@ interface PlanAhead {
 }
 
 /**
- * Returns the range of end times for a request. Each part of the request is its waiting files on one volume. Returns
- * undefined if no drive will read some of the files, or if a library's wait time is unknown.
+ * Returns the range of end times for a request. Each part consists of the request's waiting files on one volume.
+ * Returns undefined if no drive will read some of the files, or if a library's wait time is unknown.
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
@@ -87,8 +87,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of end times for files at a staging library. The files arrive on the library's disk before they are
- * read together with the library's other files.
+ * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
+ * the library's disk, plus the time to read them.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

@@ -2,9 +2,9 @@
  * The cost model for media, used by the planner and the simulator. All functions are pure.
  *
  * A serpentine tape runs back and forth, one wrap after another. The locate time formula and its parameters come from
- * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for load, unload and rewind
- * are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to compare volumes, and to
- * estimate times.
+ * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. The times to load, unload and
+ * rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to compare volumes, and
+ * to estimate times.
  */
 
 /** A medium, with times in seconds and rates in bytes per second. */
@@ -12,9 +12,9 @@ export interface Medium {
   name: string;
   capacityBytes: number;
   streamBytesPerSecond: number;
-  /** Seconds for the robot and for loading, until the drive is ready at the load point. */
+  /** Seconds that the robot and the drive need to load a volume, until the tape is at the load point. */
   mountSeconds: number;
-  /** Seconds for rewinding, for unloading and for the robot. */
+  /** Seconds that the drive and the robot need to rewind, unload and store a volume. */
   unmountSeconds: number;
   /** Geometry of a serpentine tape; absent for a medium on which every locate takes `seekSeconds`. */
   serpentine?: Serpentine;
@@ -24,7 +24,7 @@ export interface Medium {
 interface Serpentine {
   wraps: number;
   bands: number;
-  /** Longitudinal positions of the first and last blocks of a wrap. */
+  /** Longitudinal positions of a wrap's first and last blocks. */
   firstLpos: number;
   lastLpos: number;
 }
@@ -100,8 +100,9 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Returns the seconds per locate in a good read order, if the files are spread over the volume. The formula is fitted
- * to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
+ * Returns the average seconds per locate for files that are spread over a volume and read in a good order. The formula
+ * is fitted to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3
+ * s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;

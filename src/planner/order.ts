@@ -3,8 +3,8 @@
  *
  * Finding the lowest total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment
  * problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On tapes, the
- * result is within a few percent of the relaxation's lower bound. Reading the nearest file first takes 9 to 17 % longer
- * than the lower bound.
+ * result is within a few percent of the relaxation's lower bound. Always reading the nearest file next takes 9 to 17 %
+ * longer than the lower bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -22,8 +22,8 @@ interface ReadOrder {
 }
 
 /**
- * Maximum number of files in a piece of the queue. Solving the relaxation takes some milliseconds for a piece, and the
- * time grows fast with the number of files. Longer queues are split into pieces.
+ * Maximum number of files that are ordered together; longer queues are split. Solving the relaxation for this many
+ * files takes a few milliseconds, and the time grows fast with the number of files.
  */
 const PIECE = 250;
 
@@ -71,7 +71,8 @@ function cut(byPlace: readonly number[]): number[][] {
 }
 
 /**
- * Orders the files in a piece. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n are the files.
+ * Orders the files in one part of the queue. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n
+ * are the files.
  */
 function solvePiece(
   medium: Medium,
@@ -101,8 +102,8 @@ function solvePiece(
 const FORBIDDEN = 1e9;
 
 /**
- * Assigns the cheapest successor to each node, by shortest augmenting paths (Jonker and Volgenant 1987). Takes at most
- * O(n³) steps.
+ * Assigns the cheapest successor to each node, by shortest augmenting paths (Jonker and Volgenant 1987). Takes O(n³)
+ * steps at most.
  */
 function assign(cost: Float64Array, n: number): Int32Array {
   const rowPotential = new Float64Array(n + 1);

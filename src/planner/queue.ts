@@ -2,8 +2,8 @@
  * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure.
  * schedule.ts chooses volumes; order.ts orders the files on a volume.
  *
- * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. Files that
- * exceed the library's depth are requested after earlier files arrive, so they wait several times as long.
+ * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
+ * files wait than the library stages at the same time, the last files wait several times as long.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -71,7 +71,7 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
-/** Limits of a batch: the bytes that a drive reads in a second, and a number of files that takes about as long. */
+/** Limits on a batch, in bytes and in files. A drive reads a full batch in about a second. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };

@@ -1,12 +1,12 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
- * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * the next user, the volume with the most requested bytes per drive second is next. The comparison counts all users'
- * requested bytes.
+ * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
+ * this user's files, the next volume is the one with the most requested bytes per drive second, counting the bytes that
+ * all users have requested.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
+ * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the user's volume that has
  * waited longest is next, regardless of its requested bytes per drive second.
  *
  * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
@@ -14,8 +14,9 @@
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
  * Users whose shares differ by less than `turnSeconds` have the same turn.
  *
- * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After this
- * time, the drive leaves its volume if a user of another volume has had less drive time, by more than `turnSeconds`.
+ * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
+ * `sweepSeconds`. Afterwards, the drive leaves if a user with files on another volume has had less drive time, and the
+ * difference exceeds `turnSeconds`.
  *
  * The planner's rules ensure that no file waits forever.
  */
@@ -44,9 +45,9 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. LTO-8 needs two minutes for mount and unmount, in which a drive could stream `collectBytes`.
- * `quantumSeconds` is five times as long as mount and unmount, and `turnSeconds` is fifteen times as long. If all users
- * request all files, mounts take a fifteenth of the drive time.
+ * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume; in that time, it could stream
+ * `collectBytes`. `quantumSeconds` is five times as long as a mount and an unmount, and `turnSeconds` is fifteen times
+ * as long. If all users request all files, mounts take a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -172,7 +173,7 @@ function join(
   return [...all];
 }
 
-/** Returns the drive time to read users' files on a volume, without mounts. */
+/** Returns the drive time needed to read these users' files on a volume, excluding mounts. */
 export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);

@@ -206,7 +206,7 @@ export function holdLimits(res: ServerResponse): () => void {
   };
 }
 
-/** Number of file descriptors that are reserved for 24 database connections and for the process itself. */
+/** Number of file descriptors reserved for 24 database connections and for the process itself. */
 const RESERVED_DESCRIPTORS = 100;
 const RESERVED_FOR_DRIVE = 4;
 
@@ -224,7 +224,7 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 
 /**
  * Limits the number of client connections. Node.js closes connections over the total limit. One address may have at
- * most half of all connections, so that no client can lock out other clients.
+ * most half of all connections, so that no client can lock out the others.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
@@ -237,7 +237,7 @@ function limitConnections(server: Server, config: Config): void {
   const isProxy = createRangeTest(access.proxies.ranges);
   const isOfProxies = typeof server.address() === 'string';
   server.on('connection', (socket: Socket) => {
-    // do not limit a listed proxy, because all its clients share its connections
+    // do not limit a trusted proxy, because its connections carry the requests of many clients
     if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const release = shares.tryTake(addressKey(socket.remoteAddress));
     if (release) socket.once('close', release);
@@ -256,8 +256,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Maximum number of waiting requests on one connection. Node.js parses all requests in one read, up to several
- * thousand, before the gateway can pause the connection.
+ * Maximum number of waiting requests on one connection. Node.js parses everything that a single read returns, up to
+ * several thousand requests, before the gateway can pause the connection.
  */
 const MAX_WAITING = 100;
 
@@ -274,9 +274,9 @@ export function isAnswering(socket: Socket): boolean {
 }
 
 /**
- * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests
- * simultaneously. If a connection's requests ran simultaneously, the response after an interrupted response would never
- * close and never release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * Handles a connection's requests one after another (RFC 9112, 9.3.2), although Node.js starts all pipelined requests
+ * simultaneously. If responses overlapped, a response after an interrupted one would never close, and would never
+ * release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {

@@ -55,39 +55,33 @@ const READY_MS = 15_000;
  */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled. A silent process's leases expire earlier. */
+/** Time after which a silent process counts as stalled. The process's leases expire before this time. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/** Maximum time from a process's start to its first message. Loading takes long on a busy host with a cold disk. */
+/** Maximum time from a process's start to its first message. Loading is slow on a busy host with a cold disk. */
 const LOAD_MS = 300_000;
-/**
- * Maximum number of processes that load at the same time. If more processes loaded, they would compete for processor
- * time.
- */
+/** Maximum number of processes that load at the same time. More processes would compete for CPU time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
- * Pause before a process is restarted, in milliseconds. The pause doubles each time that the process ends within
- * `SOON_MS` after its start.
+ * Pause before a process is restarted, in milliseconds. The pause doubles each time the process ends within `SOON_MS`
+ * of its start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Number of threads for file calls. Disks that do not respond may block some of the threads. */
+/** Number of threads for file system calls. Disks that do not respond may block some of the threads. */
 const THREADS = '8';
 
-/**
- * Path of the engine process's program, in the parent directory of this file's directory. Tests that run the source
- * files start the bundled program.
- */
+/** Path of the engine process's program. When tests run Tapegate from its source files, this is the bundled program. */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
 /**
- * Starts the processes. The drives begin when the restore disks are registered, or after `READY_MS`. @returns when the
- * drives begin
+ * Starts the processes. The drives start when the restore disks are registered, or after `READY_MS`. @returns when the
+ * drives start
  */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
@@ -98,7 +92,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // register the disks before the drives begin: without disks, a drive would postpone its first files
+  // register the disks before the drives start: without disks, a drive would postpone its first files
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -132,8 +126,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap. With many buffers, V8 marks the whole heap, which took half of a
- * restore's processor time. A small young generation is collected earlier, which frees the buffers.
+ * V8 options. Network buffers are outside the V8 heap. If many buffers exist, V8 marks the whole heap, which took half
+ * of a restore's CPU time. V8 collects a small young generation more often, and thereby frees the buffers.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
@@ -191,7 +185,7 @@ class SupervisedProcess {
   }
 
   /**
-   * Loads the program as soon as few enough other processes are loading. The process then waits for the message
+   * Loads the program as soon as few enough other processes are loading. The loaded process waits for the message
    * `begin`.
    */
   fork(): void {
@@ -270,7 +264,7 @@ class SupervisedProcess {
   }
 
   /**
-   * Treats a process as ended. A process that hangs in the kernel does not do more work, and exits when its call
+   * Treats a process as ended. A process that hangs in the kernel does no further work, and exits when its system call
    * returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {

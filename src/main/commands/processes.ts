@@ -194,7 +194,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // if listening on an address fails, the error has a code
+    if (codeOf(error) === undefined) throw error; // if the gateway cannot listen on its address, the error has a code
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }
@@ -205,7 +205,8 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records this process as running, now and at each beat of a timer. If recording fails, the next beat tries again.
+ * Records that this process is running, now and at regular intervals. If recording fails, the next heartbeat tries
+ * again.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {

@@ -1,7 +1,7 @@
 /** Generates the tables in docs/reference/settings.md. */
 import { listSettings, variableOf, variables } from '../../config/settings.js';
 
-/** Names of the settings in each table, by the table's heading. */
+/** Names of the settings in each table, keyed by the table's heading. */
 const groups: Record<string, string> = {
   Gateway: `PORT HOST TAPEGATE_PUBLIC_URL TAPEGATE_ALLOWED_HOSTS TAPEGATE_CORS_ORIGINS TAPEGATE_TLS_CERT TAPEGATE_TLS_KEY
     TAPEGATE_PAGES TAPEGATE_INTROSPECTION TAPEGATE_TRUSTED_DOCUMENTS TAPEGATE_LEAVE_SECONDS`,
@@ -25,7 +25,7 @@ const formatTable = (rows: readonly Row[]) =>
     ...rows.map(([variable, fallback, description]) => `| \`${variable}\` | ${fallback} | ${description} |`),
   ].join('\n');
 
-/** Returns table rows for the limits, or for all other settings. */
+/** Returns the table rows either for the limits, or for all other settings. */
 const listRows = (isLimit: boolean): Row[] =>
   listSettings()
     .filter(({ path: [group] }) => (group === 'limits') === isLimit)
