@@ -131,8 +131,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates a request's document in one of the caller's slots. Without slots,
- * parsing could delay other callers' queries.
+ * Returns a function that parses and validates a request's document while it holds one of the caller's slots. Without
+ * slots, one caller's documents could delay other callers' queries.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -210,8 +210,8 @@ export function limitQueries(execute: Execute): Execute {
 }
 
 /**
- * Records an operation's duration under its field's name. Valid documents contain only the schema's fields, so the
- * number of names is limited.
+ * Records an operation's duration under the name of its field, or under `several`. The number of names is limited,
+ * because a valid document contains only fields in the schema.
  */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();

@@ -26,7 +26,7 @@ interface SchemaTypes {
   };
 }
 
-/** Default number of items in a page; `MAX_PAGE_SIZE` is the maximum. */
+/** Default number of items per page; `MAX_PAGE_SIZE` is the maximum. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
@@ -84,13 +84,13 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // Pothos only provides the costs of fields; documents.ts checks operations
+    disabled: true, // Pothos only computes field costs; documents.ts limits the cost of operations
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
 
-/** The operation that a caller must be permitted to call to read a node, by the node's type. */
+/** For each node type, the operation that a caller must be permitted to call in order to read a node. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],
@@ -158,7 +158,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for a message. Omits lists and objects, because they may be nested to any depth. */
+/** Formats a value for an error message. Lists and objects are only named, because they may be nested to any depth. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));
@@ -187,14 +187,14 @@ builder.mutationType({
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 
-/** Returns the options of a field or argument with a description. */
+/** Returns the options for a field or argument that has a description. */
 export const time = (description: string) => ({ type: 'DateTime', description }) as const;
 export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
 export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
 export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
 export const nullable = (description: string) => ({ nullable: true, description }) as const;
 
-/** Returns the values of an enum with their descriptions. */
+/** Returns an enum's values with their descriptions. */
 export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
   const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);
   return Object.fromEntries(entries) as Record<Name, { description: string }>;

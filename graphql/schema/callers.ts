@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of the caller, API tokens, unauthenticated use of REST, and the audit log. */
+/** Defines the GraphQL types for the caller, API tokens, unauthenticated REST calls, and the audit log. */
 
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { type ShownCaller, showCaller } from '../../src/domain/access/caller.js';

@@ -1,6 +1,6 @@
 /**
- * Defines types for expected failures. If a field has no result union, an expected failure becomes a GraphQL error with
- * the failure's message and a code.
+ * Defines types for expected failures. If a field does not have a result union, an expected failure becomes a GraphQL
+ * error with its message and a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';

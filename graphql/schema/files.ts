@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of tape files, and the subscription to changes of their stages. */
+/** Defines the GraphQL types for tape files, and the subscription to their stage changes. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
@@ -218,7 +218,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page; an estimated count is never lower */
+/** @param found the number of files on the page, which is the minimum for an estimated count */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -248,12 +248,12 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Caches results of `selectsCommon` by a field's nodes in the query, because all files in a list share the nodes. */
+/** Caches results of `selectsCommon` by a field's query nodes, which all files in a list share. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
 /**
- * Returns whether a query selects only `commonFileFields` of some files. `path` names the fields from the resolver's
- * field to the files.
+ * Returns whether a query selects only `commonFileFields` for its files.
+ * @param path names of the fields that lead from the resolver's field to the files
  */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));

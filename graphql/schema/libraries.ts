@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of libraries, which are the site's tape systems. */
+/** Defines the GraphQL types for libraries, which are the site's tape systems. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { isObject } from '../../src/core/text/json.js';
 import {

@@ -1,11 +1,11 @@
 /** Adds the cost of list arguments to the complexity of a query. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
-/** Cost of a field in Pothos' complexity plugin. */
+/** A field's cost, in the format of Pothos' complexity plugin. */
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds a tenth of the number of values in list arguments to the cost of the field. Each alias of the field adds this
+ * Adds a tenth of the number of values in list arguments to the cost of the field. Each alias of the field adds to the
  * cost, because each alias reads the values again.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {

@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of webhooks, webhook messages, and waiting emails. */
+/** Defines the GraphQL types for webhooks, webhook messages, and waiting emails. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../../src/core/errors.js';
 import { listWaitingMail, type MailWait, type WaitingMail } from '../../src/domain/notifications/mail/outbox.js';
 import { eventTypes } from '../../src/domain/notifications/webhooks/news.js';

@@ -100,8 +100,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * An HTTP request's page readers, by `read` function and by field in the query. Each reader reads one field's pages for
- * all parent objects.
+ * The page readers for an HTTP request, by `read` function and then by query field. A reader reads one field's pages
+ * for all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
@@ -144,7 +144,7 @@ interface PageQuery {
 }
 
 /**
- * Reads a page of a Prisma connection by the list's key.
+ * Reads a page of a Prisma connection. The page begins at a key, not at an offset.
  * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
@@ -165,7 +165,7 @@ interface ListKey<Key> {
   isKey: (value: unknown) => value is Key;
 }
 
-/** @throws InvalidInputError if a cursor contains a value of another type */
+/** @throws InvalidInputError if the type of the cursor's value is not the key's type */
 function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
   throw invalidCursor(side, formatJson(value));
@@ -207,7 +207,7 @@ export const isBigInt = (value: unknown): value is bigint => typeof value === 'b
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
- * Returns a page of rows that are in memory, by their keys.
+ * Returns a page of a list whose rows are all in memory.
  * @param rows all rows, in the order of `compareKeys`
  */
 export function pageOf<Row extends object>(
@@ -263,8 +263,8 @@ function readList(json: string): unknown[] {
 }
 
 /**
- * Returns the names of the fields that a query selects below a nested field. `path` names the fields from the
- * resolver's field to the nested field.
+ * Returns the names of the fields that a query selects below a nested field.
+ * @param path names of the fields that lead from the resolver's field to the nested field
  */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {
@@ -275,7 +275,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
         if (each.kind === Kind.FIELD) fields.push(each);
         else {
           const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-          if (fragment) sets.add(fragment.selectionSet); // the loop over `sets` visits the fragment later
+          if (fragment) sets.add(fragment.selectionSet); // the outer loop visits the fragment later
         }
       }
     }

@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of users, quotas and path rules. */
+/** Defines the GraphQL types for users, quotas and path rules. */
 import {
   ForbiddenError,
   InUseError,
@@ -191,8 +191,7 @@ const RuleKindType = builder.enumType('RuleKind', {
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-// do not use a prismaObject: Prisma would read the rule again, but the rule that `removePathRule` returns no longer
-// exists
+// do not use a prismaObject: Prisma would read the rule again, although `removePathRule` has deleted it
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
     'A path rule: permits callers an action on the files below a prefix. The longest prefix with rules for the action decides. Without any rule, all callers are permitted. Rules do not apply to operators and viewers.',

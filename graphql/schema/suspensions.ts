@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of suspensions, with which operators or engines take objects out of service. */
+/** Defines the GraphQL types for suspensions, by which operators or engines take objects out of service. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   listSuspensions,

@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of volumes and drives. */
+/** Defines the GraphQL types for volumes and drives. */
 
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { ChosenFiles } from '../../src/domain/catalogue/chosen-files.js';
@@ -23,7 +23,7 @@ export async function findVolume(ctx: Context, id: number | null): Promise<Volum
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Cost of querying a volume's figures, for which PostgreSQL counts all files on the volume. */
+/** Query cost of a volume's figures, for which PostgreSQL counts all files on the volume. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

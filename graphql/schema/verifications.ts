@@ -1,4 +1,4 @@
-/** Defines the GraphQL types of tape copies whose verification failed. */
+/** Defines the GraphQL types for tape copies that failed verification. */
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import { listVerifications, verifyAgain } from '../../src/domain/catalogue/verifications.js';
 import { builder, nullable, pageComplexity, time, timeOrNull } from './builder.js';

@@ -38,7 +38,10 @@ const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status:
 /** Maximum number of characters in a document. Comments and commas are not tokens, but the lexer also reads them. */
 const MAX_TEXT = 256 * 1024;
 
-/** Maximum number of fields and fragment spreads in a document. Validation compares fields with each other. */
+/**
+ * Maximum number of fields and fragment spreads in a document. Without a limit, validation could take long, because it
+ * compares fields with each other.
+ */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
@@ -147,8 +150,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. With either directive, a subscription might not have a field, and
- * executors do not expect that.
+ * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field,
+ * which executors do not expect.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {

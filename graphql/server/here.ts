@@ -33,8 +33,7 @@ export async function* followHere(
 }
 
 /**
- * Returns a result with the values that its JSON text would contain, and with expected failures as a gateway reports
- * them.
+ * Returns the result that a gateway would send: only JSON values, and expected failures as GraphQL errors.
  * @throws errors that are not expected failures
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {

@@ -67,7 +67,7 @@ const untrusted = () =>
     'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
-/** Returns a document's id: `documentId`, or a hash in Apollo's protocol. */
+/** Returns the document's id from a request: `documentId`, or the hash in Apollo's protocol. */
 function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;

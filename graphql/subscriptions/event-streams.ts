@@ -1,9 +1,9 @@
 /**
  * Serves subscriptions over server-sent events, with graphql-sse's handler in both of its modes.
  * - In single connection mode, tokens are signed and not stored. A stream exists only while its client is connected.
- * - A slow reader pauses the stream's operations, so each operation keeps only one result in memory. A query's POST is
- * answered only after the reader has caught up. A client that reads nothing for a long time is disconnected
- * (`dropStalled` in app.ts).
+ * - A slow reader pauses the stream's operations, so each operation keeps only one result in memory. A POST that
+ * contains a query is answered only after the client has read all earlier results. A client that reads nothing for a
+ * long time is disconnected (`dropStalled` in app.ts).
  * - If an event source fails, its operation ends with a result that contains the error. The stream's other operations
  * continue.
  * - When the gateway stops, it ends its streams without `complete`, so that clients reconnect.
@@ -36,7 +36,7 @@ export interface Pipeline {
    */
   readParams(req: Request): Promise<Params>;
   /**
-   * Parses and validates a document in one of the caller's slots.
+   * Parses and validates a document while it holds one of the caller's slots.
    * @throws UnavailableError
    */
   check?(req: Request, query: string): Promise<void>;
@@ -79,7 +79,7 @@ interface Stream {
   /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
   owner: string;
   token: string;
-  /** For each active subscription, a function that releases its limits. */
+  /** For each active subscription, a function that stops counting it against the caller's limits. */
   operations: Set<() => void>;
   /** In distinct connections mode, the event ids of the next results. A client may resume after any result. */
   eventIds: (bigint | undefined)[];
@@ -268,8 +268,7 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // count the query against the caller's limit until the client has read the result, so that unread results
-            // cannot accumulate
+            // count the query until the client has read its result, because unread results use memory
             if (stream?.token) await untilTaken(stream);
             return result;
           }
@@ -298,12 +297,12 @@ export class EventStreams {
   });
 
   /**
-   * Counts a subscription until it or its stream ends.
+   * Counts a subscription against the limits until it or its stream ends.
    * @throws HttpError
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // count the query's length too: a request for a persisted document contains only an id
+    // also use the query's length, because a request for a persisted document contains only an id
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -454,7 +453,10 @@ function whenClosed(res: Response, act: () => void): void {
   else res.once('close', act);
 }
 
-/** Rejects an operation: with a result on the operation's own stream, or else with the response. */
+/**
+ * Rejects an operation. In single connection mode, the response reports the errors; otherwise, a result on the
+ * operation's stream does.
+ */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
   if (!stream?.token) return only(result);

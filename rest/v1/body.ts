@@ -14,7 +14,7 @@ const string = z.string(must('a string'));
 const optionalString = string.nullish();
 
 /**
- * The user whose quota is charged. All other fields in a body are optional. An empty string counts as an unknown user.
+ * The user whose quota is charged. This is the only required field in a body. An empty name counts as an unknown user.
  */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),

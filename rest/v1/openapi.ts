@@ -9,7 +9,7 @@ import { arrayOfOne, forms, refTo } from './forms.js';
 
 export const REST_PREFIX = '/tape_control/api/v1';
 
-/** Description of the rules that all endpoints follow. */
+/** The document's description, which explains the rules for all endpoints. */
 const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
 
 Every body, including an error, is a JSON array of exactly one object. An error object contains the message twice, as \`error\` and \`error_msg\`.
@@ -25,7 +25,7 @@ export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // create the document on the first request
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };

@@ -94,7 +94,7 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`. If it fails because of an input field, the error gives the field's name in the contract. */
+/** Calls `work`. An error about an input field names the field as the contract does. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -45,7 +45,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
 /** Maximum number of bytes per write. The next write waits until the client has read the previous bytes. */
 const PART_BYTES = 64 * 1024;
 
-/** Sends `head`, a JSON list of all pages' items, and `tail`, as `sendBytes` does. */
+/** Sends a list's pages as one JSON list between `head` and `tail`, at the client's pace. */
 export async function sendList<Item>(
   res: Response,
   {
@@ -70,7 +70,7 @@ export async function sendList<Item>(
 }
 
 /**
- * Sends `head`, the bytes of all pages at the client's pace, and `tail`.
+ * Sends the bytes of all pages between `head` and `tail`, at the client's pace.
  * @throws Error if the client disconnects or the list is aborted, so that the caller closes the list
  */
 export async function sendBytes(
@@ -82,7 +82,7 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // after the response has started, a failure can only break the connection
+    // after the response has started, breaking the connection is the only way to report a failure
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;

@@ -255,9 +255,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each checksum algorithm in the catalogue, its names in `Digest` and in `Repr-Digest`. `form` is the encoding of
- * values in `Digest`; values in `Repr-Digest` are base64. The davix client requests some algorithms by the name
- * `alias`, and expects that name in the response.
+ * For each checksum algorithm in the catalogue, its names in the headers `Digest` and `Repr-Digest`, and the encoding
+ * that `Digest` uses (`form`). The davix client requests some algorithms by another name (`alias`), and expects it in
+ * the response. `Repr-Digest` always uses base64.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -265,7 +265,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Values of `Want-Digest` and `Want-Repr-Digest`. `undefined` requests all known checksums. */
+/** Values of the headers `Want-Digest` and `Want-Repr-Digest`. A value of `undefined` requests all known checksums. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;

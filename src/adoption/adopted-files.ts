@@ -9,7 +9,9 @@ import { type CatalogueRow, checkRow } from '../domain/import/import-rows.js';
 import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
-/** Stage letters, by the source's stage numbers. A restored file counts as on tape until its copy is adopted. */
+/**
+ * Tapegate's stage letters, by the source's stage numbers. A restored file counts as on tape until its copy is adopted.
+ */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {
   ...{ 0: 'UNVERIFIED', 1: 'ON TAPE', 2: 'restoring', 3: 'on disk', 4: 'DELETED', 5: 'RESTORED' },
@@ -77,8 +79,8 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
 }
 
 /**
- * Yields the source's files that are missing from the catalogue, or have other values in it. Reads the files in pages,
- * because the import uses another connection at the same time.
+ * Yields the source's files that are missing from the catalogue or differ from it. Reads the files in pages, because
+ * the import uses another connection at the same time.
  */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   const pages = readPages<ChosenFile>(PAGE, async (last) => {

@@ -113,8 +113,8 @@ const LAST_TIME = '9999-12-31T23:59:59.999999';
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
- * Returns an expression for the request id in a text column; null if the text is not an id. The expression is safe even
- * if PostgreSQL reorders conditions.
+ * Returns an SQL expression for the request id in a text column. Its value is null if the text is not an id. It never
+ * fails, even if PostgreSQL reorders conditions.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;

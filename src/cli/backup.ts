@@ -123,7 +123,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 
 /**
  * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and then removes the directory.
- * @param work a function that uses the restored database, and may call its argument `open` once to open the database
+ * @param work a function that uses the restored database; it may call `open` at most one time, to open the database
  */
 async function withRestored(
   config: Config,
@@ -178,8 +178,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the earliest possible time of the restored state, and the time to show to people. PostgreSQL replays the WAL
- * up to the end of the backup.
+ * Returns the earliest time that the restored state may represent, and the time to show to people. The latter is the
+ * end of the backup, because PostgreSQL replays the WAL up to it.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

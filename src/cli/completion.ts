@@ -109,6 +109,6 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** Returns each option that takes a value, prefixed with its command, and its allowed values. */
+/** Returns the options that take a value, each prefixed with its command, and their allowed values. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

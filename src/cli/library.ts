@@ -122,7 +122,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** Text that ends the help of commands with the option `--set`. */
+/** Text at the end of the help for commands that have the option `--set`. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the
 engines. Settings contain their names: --set 'read=["tape-read"]', --set

@@ -128,8 +128,8 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
- * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches
- * addresses such as `tcp://10.0.0.1:80`, to which Kubernetes sets other variables.
+ * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches the values of
+ * other such variables, such as `tcp://10.0.0.1:80`.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
@@ -232,10 +232,7 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/**
- * Returns the faults in a gateway's settings: in its certificate, in its trusted documents, and access that is open
- * without an explicit setting.
- */
+/** Returns what is wrong with a gateway's certificate, trusted documents or access settings. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults: string[] = [];

@@ -31,7 +31,10 @@ export function nameOfUrl(url: string): string {
 /** Returns the server: a host with its port, or the directory of a socket. */
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
-/** Values of `sslmode`: libpq's values, and pg's `no-verify`, which encrypts without a certificate check. */
+/**
+ * Values of `sslmode`: libpq's values, and the driver pg's `no-verify`, which encrypts but does not check the
+ * certificate.
+ */
 export const sslModes: readonly string[] = [
   ...(['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const),
   'no-verify',

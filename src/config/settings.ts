@@ -10,7 +10,7 @@ import { parseWebhookHosts } from '../core/net/webhook-targets.js';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import * as values from './setting-values.js';
 
-/** Each setting's variable, and its default as the documents show it. */
+/** Each setting's environment variable, and its default as shown in the documentation. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
 /** Defines a setting whose default is `fallback`. */
@@ -25,7 +25,7 @@ const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** The rest of an error message that begins with `<variable> must be`, and does not show the invalid value. */
+/** Completes an error message that begins with `<variable> must be`, and does not show the invalid value. */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>

@@ -10,7 +10,9 @@
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
 
-/** Authentication methods. `open`: the site requires no authentication. `system`: Tapegate itself is the caller. */
+/**
+ * Authentication methods. `open`: the site does not require authentication. `system`: Tapegate itself is the caller.
+ */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
 

@@ -49,8 +49,8 @@ export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.e
 const NOTIFY_MS = 10_000;
 
 /**
- * Notifies systemd that a service of `Type=notify` is ready. Node.js cannot send to systemd's socket, so this function
- * runs `systemd-notify`. The systemd unit must set `NotifyAccess=all`.
+ * Notifies systemd that this service, which has `Type=notify`, is ready. Node.js cannot send to systemd's socket, so
+ * this function runs `systemd-notify`. The systemd unit must set `NotifyAccess=all`.
  * @returns the error message if the notification failed
  */
 export async function notifyReady(env: Environment): Promise<string | undefined> {

@@ -9,9 +9,7 @@ interface RunningHash {
   digest(): Buffer;
 }
 
-/**
- * Hash functions of hash-wasm. The polynomials are in reflected form. The CRCs have the same names as in S3.
- */
+/** hash-wasm's hash functions. The polynomials are in reflected form. The CRCs have the same names as in S3. */
 const wasmHashes = {
   adler32: createAdler32,
   crc32c: () => createCRC32(0x82f63b78),

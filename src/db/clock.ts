@@ -71,7 +71,7 @@ export class DatabaseClock {
   isPlausible = true;
   /** Server time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
-  /** Maximum error of `origin`, in microseconds, at the time `readAt`, which is a value of `performance.now()`. */
+  /** Maximum error of `origin` at the last reading, in microseconds. */
   private doubt = Number.POSITIVE_INFINITY;
   private readAt = 0;
   private last = 0;

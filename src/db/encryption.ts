@@ -6,8 +6,8 @@
 import { codeOf, messageOf } from '../core/errors.js';
 
 /**
- * The first and the second `sslmode` to try, for each `sslmode` that allows a second attempt. Every other `sslmode`
- * allows only one attempt.
+ * For each `sslmode` that allows a second attempt, the modes for the first and the second attempt. All other modes
+ * allow only one attempt.
  */
 const ways = new Map<string, readonly [first: string, second: string]>([
   ['allow', ['disable', 'no-verify']],

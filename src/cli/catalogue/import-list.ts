@@ -109,7 +109,7 @@ const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** Number of this file's first line, counted over all files of the inventory; infinity until this file is read. */
+  /** Number of the file's first line, counted across all files in the inventory; infinity until the file is read. */
   first: number;
 }
 

@@ -43,8 +43,8 @@ export class Rejects {
   /**
    * @param source the imported list's path; the default file of rejects is in the same directory
    * @returns the writer of the file of rejects; undefined without `--skip-invalid`
-   * @throws UsageError for `--rejects` without `--skip-invalid`; CommandError if the file of `--rejects` exists, or the
-   * default file is not a regular file
+   * @throws UsageError for `--rejects` without `--skip-invalid`; CommandError if the file named with `--rejects`
+   * exists, or the default file is not a regular file
    */
   static async open(
     { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,
@@ -99,7 +99,7 @@ export class Rejects {
     else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
   }
 
-  /** Fields about rejected rows that `--json` prints. */
+  /** The JSON output's fields about rejected rows. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
   }

@@ -13,8 +13,8 @@ import { CommandError } from '../terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks which user listens at a URL. Does not check `https` URLs or other hosts' URLs.
- * @throws CommandError if a user other than root, the caller, `tapegate` or the owner of DATA_DIR listens at the URL
+ * Checks which user listens at a URL. Does not check URLs with TLS or on other hosts.
+ * @throws CommandError if the listening user is not root, the caller, the user `tapegate` or the owner of DATA_DIR
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
@@ -58,7 +58,7 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** Loopback address to connect to in place of each wildcard address. */
+/** For each wildcard address, the loopback address to connect to instead. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;

@@ -35,10 +35,11 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * Objects that a process may create. With `database`, `start` may create a database in an empty data directory. With
- * `schema`, a process may create only the tables in an existing database. With `migrations`, a process may only migrate
- * an existing schema. With `nothing`, a command may not create or migrate a database, because the command may run in
- * the wrong directory.
+ * What a process may create.
+ * - `database`: a database in an empty data directory; only for the command `start`.
+ * - `schema`: the tables in an existing database.
+ * - `migrations`: changes to an existing schema.
+ * - `nothing`: for commands that may have been started in the wrong directory.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 

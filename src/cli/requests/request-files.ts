@@ -252,7 +252,7 @@ export interface WaitingView {
   reason: string | undefined;
 }
 
-/** Reasons for waiting that end as the drives work through the queue. */
+/** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
 /** Pause before the plan is read again. The pause is long, because each read scans the whole queue. */
@@ -296,7 +296,7 @@ async function readParts(url: string, id: number) {
 /** Reasons for waiting that affect the whole queue and not only one file. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/** Returns the reasons in `QUEUE_REASONS` why files of a request wait, each with the number of waiting files. */
+/** Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for it. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

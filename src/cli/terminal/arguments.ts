@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Arguments of commander's `.option` for the option `--file`. `readPaths` reads the option's values. */
+/** The option `--file`, as the arguments of commander's `option` method. `readPaths` reads its values. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

@@ -57,7 +57,7 @@ const ownState: CommandState = {
 };
 
 /**
- * State of a command inside `runWith`. Outside `runWith` the storage stays empty, because on Node.js 20 a stored value
+ * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 a stored value
  * would slow down every promise in a server.
  */
 const replaced = new AsyncLocalStorage<CommandState>();

@@ -34,7 +34,7 @@ export function printResult(value: unknown, line: string, { json }: OutputOption
   else printLine(line);
 }
 
-/** Cell of a table. Null is printed as a minus sign. */
+/** A table cell. Null is printed as a minus sign. */
 export type Cell = string | number | bigint | null;
 
 interface TableOf<Row> {
@@ -60,12 +60,12 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
   else printLine(text);
 }
 
-/** Width below which a table column is not truncated. */
+/** Minimum width of a truncated table column. */
 const MIN_COLUMN = 8;
 
 /**
  * Prints a table whose columns are as wide as their widest cells. In a terminal, truncates columns to the terminal's
- * width. If the terminal is too narrow for a table, prints each cell on its own line. Truncates nothing with `--wide`,
+ * width. If the terminal is too narrow for a table, prints each cell on its own line. Does not truncate with `--wide`,
  * or if standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {

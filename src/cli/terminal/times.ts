@@ -15,8 +15,7 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // create the formatter once, because creating it takes a seventh of a command's start time; `sv-SE` resembles ISO
-  // 8601
+  // reuse the formatter, because creating it takes a seventh of a command's start time; `sv-SE` resembles ISO 8601
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }

@@ -33,10 +33,7 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/**
- * Returns the last words of an error message about a text that is not UTF-8. Recognises UTF-16, which some programs
- * write.
- */
+/** Returns the end of an error message about text that is not UTF-8. Recognises UTF-16, which some programs write. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }

@@ -110,8 +110,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * Returns a short path of the socket's directory, because a socket's path may have at most 107 bytes. On Linux, an open
- * descriptor of the directory gives a shorter path.
+ * Returns a short path to the socket's directory, because a socket's path may have at most 107 bytes. On Linux, a path
+ * through an open descriptor is shorter.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };

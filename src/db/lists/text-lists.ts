@@ -25,8 +25,8 @@ interface TextList {
   /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
-   * Second query for a slow search. The search finds only integer keys, and this query reads the rows with those keys
-   * when the rows are sent.
+   * Splits a slow search into two queries: `key` selects only integer keys, and `rows` reads the rows with those keys
+   * when they are sent.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
