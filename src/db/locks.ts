@@ -9,18 +9,18 @@ export const locking = {
   libraryKept: sql`FOR KEY SHARE OF b`,
   /** Lock for changing the library without blocking imports. */
   libraryAlone: sql`FOR NO KEY UPDATE OF b`,
-  /** Lock that prevents changes of the library; skips a library that another transaction is changing. */
+  /** Lock that prevents changes to the library; skips a library that another transaction is changing. */
   freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Lock that prevents other changes of the quota, and new requests in the quota. */
+  /** Lock that prevents other changes to the quota, and new requests in it. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
    * Lock that keeps a request's quota from being removed before the commit. The lock on the request's row alone would
-   * not prevent the removal. Of all writes to the quota, only its removal waits for this lock.
+   * not prevent the quota's removal. Of all writes to the quota, only its removal waits for this lock.
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
@@ -118,7 +118,7 @@ async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
 /** First key of all Tapegate's advisory locks in a database. */
 export const ADVISORY_SPACE = 1413563205;
 
-/** Advisory lock that each process that uses an embedded server holds in shared mode. */
+/** Advisory lock that every process using an embedded server holds in shared mode. */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
@@ -128,7 +128,7 @@ export const PRESENCE_LOCK = ADVISORY_SPACE;
 export const advisoryKeys = {
   /** Lock for numbering events. The function `number_events` takes this lock only if it is free. */
   eventNumbers: 1,
-  /** Lock that `lockCatalogue` takes. */
+  /** Lock for adding files to the catalogue, and for matching requests against it. */
   catalogue: 2,
   /** Lock for allocating positions on volumes. */
   places: 3,

@@ -6,9 +6,9 @@
  * done.
  * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
  * migration removes columns and tables that are no longer read by any version (contract).
- * - `compatibility.json` names the oldest version that works with each migration. The database stores a copy of the
- * file, so a version that is too old refuses to start. All other versions start, even if the database has newer
- * migrations.
+ * - `compatibility.json` names the oldest version that works with each migration. The database stores a copy of
+ * `compatibility.json`, so a version that is too old refuses to start. All other versions start, even if the database
+ * has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -79,7 +79,7 @@ async function hasTable(client: pg.Client, name: string): Promise<boolean> {
 }
 
 /**
- * @returns the migrations that were not applied yet
+ * @returns the pending migrations
  * @throws Error if an applied migration was changed, or this version is too old for the database
  */
 async function findPending(client: pg.Client, dir: string): Promise<Migration[]> {

@@ -10,8 +10,8 @@ import { join, raw, type Sql, sql } from './sql.js';
 type Settings = Readonly<Record<string, string>>;
 
 /**
- * Settings that make PostgreSQL scan a large table in parallel. With the default settings, a planner that expects to
- * find rows soon uses one core.
+ * Settings that make PostgreSQL scan a large table in parallel. With the default settings, the planner uses only one
+ * core if it expects to find rows early.
  */
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 

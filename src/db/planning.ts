@@ -1,8 +1,8 @@
 /**
- * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing. The
- * statistics are also averages, although a request contains between two and a million files. With outdated statistics,
- * PostgreSQL may choose to read ten million rows to find two rows. With these settings, looking up 200,000 files takes
- * 10 to 20 % longer than one scan of the tables.
+ * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing. They
+ * are also averages, but one request contains two files and another a million. With outdated statistics, PostgreSQL may
+ * choose to read ten million rows to find two rows. With these settings, looking up 200,000 files takes 10 to 20 %
+ * longer than one scan of the tables.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -40,7 +40,7 @@ export const plannedByKeys = () =>
 
 /**
  * Returns a transaction whose later statements look up rows by key. All statements of this transaction are prepared, so
- * a statement's text must not depend on values. Callers must use the returned transaction instead of `tx`, also to
+ * a statement's text must not depend on values. Callers must use the returned transaction instead of `tx`, even to
  * record events.
  */
 export function byKeys(tx: Transaction): Transaction {

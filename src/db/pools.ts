@@ -17,9 +17,9 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. The option sets how many bytes of a
- * function's code run before V8 optimizes it. With V8's default, a short command takes twice the CPU time (0.70 s
- * instead of 0.39 s). A server under load still reaches the limit within its first queries.
+ * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. The tiering budget is the number of bytes
+ * of a function's code that run before V8 optimizes the function. With V8's default, a short command takes twice the
+ * CPU time (0.70 s instead of 0.39 s). A server under load still uses up the budget within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -36,21 +36,21 @@ export interface Database {
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;
-  /** Limiter of the queries in `pool` that try to read a list within a second. */
+  /** Limiter for queries on the main pool that try to read a list within a second. */
   looks: LongReads;
-  /** Limiter of transactions in `pool` that wait for the catalogue's lock. */
+  /** Limiter for transactions on the main pool that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Limiter of transactions in `pool` that may wait long for a lock other than the catalogue's. */
+  /** Limiter for transactions on the main pool that may wait long for a lock other than the catalogue's. */
   changers: LongReads;
-  /** Limiter of transactions in `pool` that never wait long for a lock. */
+  /** Limiter for transactions on the main pool that never wait long for a lock. */
   keepers: LongReads;
-  /** Limiter of GraphQL queries. Most queries are short. */
+  /** Limiter for GraphQL queries, most of which are short. */
   queries: LongReads;
   /**
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
    */
   vitalPool: pg.Pool;
-  /** Returns `pool`, or `vitalPool` while all connections of `pool` are in use. */
+  /** Returns the main pool, or the vital pool while all of the main pool's connections are in use. */
   urgentPool(): pg.Pool;
   /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds fails. */
   vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
@@ -116,8 +116,8 @@ const VITAL_MS = 3000;
 const CLOSE_MS = 3000;
 
 /**
- * Number of long lists that one gateway reads at a time. With two gateways, PostgreSQL's default of 100 connections
- * leaves enough connections for engines.
+ * Maximum number of long lists that one gateway reads concurrently. With two gateways, PostgreSQL's default of 100
+ * connections leaves enough connections for engines.
  */
 const LONG_LISTS = 16;
 /** Connections for imports. A gateway runs one import at a time. */

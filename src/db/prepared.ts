@@ -18,7 +18,7 @@ const MAX_NAMES = 500;
 const names = new Map<string, string>();
 
 /**
- * Gives the statement a name, and returns it. The name has no effect in a statement that becomes a part of another
+ * Gives the statement a name, and returns it. The name has no effect if the statement becomes part of another
  * statement.
  */
 export function prepared(statement: Sql): Sql {

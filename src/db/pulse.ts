@@ -73,7 +73,7 @@ export class Pulse {
 
   /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // drop the connection at the end, because `run` may open a connection after `close` was called
+    // drop the connection when `run` ends, because `run` may open one even after `close` was called
     this.running = this.run().finally(() => this.drop());
   }
 
@@ -107,7 +107,7 @@ export class Pulse {
         await this.beat();
         hadClient = true;
         this.find();
-        await this.beginListening(); // listen after `find`, which allows the process's other connections again
+        await this.beginListening(); // listen after `find`, which lets the process's other connections reconnect
         void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {

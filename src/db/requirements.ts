@@ -14,7 +14,7 @@ interface Facts {
   hasTables: boolean;
   /** Schema that contains Tapegate's tables, if `public` does not contain them. */
   otherSchema: string | null;
-  /** Schema of the extension `pg_trgm`, if the extension exists. */
+  /** Schema of the extension `pg_trgm`, if it exists. */
   trigramSchema: string | null;
   mayUse: boolean | null;
   mayCreate: boolean | null;

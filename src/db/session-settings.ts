@@ -12,9 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /**
-   * The only current value that `value` may replace. If `replaces` is undefined, `value` replaces any current value.
-   */
+  /** The only current value that the setting may overwrite; undefined if it may overwrite any value. */
   replaces?: string;
 }
 
@@ -138,7 +136,7 @@ export function readUrlSettings(url: string): SessionSetting[] {
 
 /**
  * Reads options in libpq's forms: `-c name=value`, `-cname=value` and `--name=value`.
- * @returns the settings, and as `rest` the options in other forms, which only the server can read
+ * @returns the settings; `rest` contains options in other forms, which only the server can parse
  */
 function parseOptions(options: string): { settings: SessionSetting[]; rest: string } {
   const found: SessionSetting[] = [];

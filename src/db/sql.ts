@@ -1,9 +1,9 @@
 /**
- * Represents SQL as a value: a text with its values, composed of smaller fragments. Functions do not pass SQL as
+ * Represents SQL as a value: a text with its parameters, composed of smaller fragments. Functions do not pass SQL as
  * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
  * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
- * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. The filter of a list is one fragment,
- * which the list's count, pages and stream share.
+ * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. A list's filter is one fragment, which
+ * the list's count, pages and stream share.
  */
 import { Prisma } from '../generated/prisma/client.js';
 
@@ -33,7 +33,7 @@ export function raw(text: string): Sql {
 
 export const empty = raw('');
 
-/** Joins values or fragments. The list must not be empty. */
+/** Joins SQL values or fragments with a separator. The list must not be empty. */
 export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }

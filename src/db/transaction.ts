@@ -34,7 +34,7 @@ interface TransactionObserver {
    * run.
    */
   onBegin(run: TransactionRun): void;
-  /** Whether `onStatement` calls `ask`. If so, statements run one by one instead of sharing round trips. */
+  /** Whether the observer runs statements of its own; if so, the transaction's statements do not share round trips. */
   asks?: boolean;
   /**
    * Called after each statement.
@@ -118,7 +118,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** Runs `work` in one transaction like `transaction`, but on the caller's connection. */
+/** Like `transaction`, but runs `work` on the caller's connection. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -195,7 +195,7 @@ class TransactionSession {
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
     const answer = await this.ask(statement).catch((error) => this.fail(error));
-    if (this.failure) this.fail(this.failure.error); // a statement passed to `send` has failed
+    if (this.failure) this.fail(this.failure.error); // an earlier statement, passed to `send`, has failed
     return answer.rows as Row[];
   }
 

@@ -65,8 +65,8 @@ const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
 /**
- * @returns the number of rows in the list, and the list to read. If there are at most `KEPT` keys, the returned list
- * reads its rows by key.
+ * @returns the number of rows, and the list to read. If there are at most `KEPT` keys, the returned list reads its rows
+ * by key.
  */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
@@ -111,7 +111,7 @@ function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** Sorts the rows before converting them to JSON, because the JSON of a row is longer than the row's columns. */
+/** Sorts the rows before converting them to JSON, because a row's JSON is longer than its columns. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }

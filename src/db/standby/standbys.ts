@@ -26,7 +26,7 @@ interface StandbyStatus {
   behindBytes: bigint | undefined;
 }
 
-/** Problem of a standby that only lags behind the primary. Tapegate does not log this problem. */
+/** Problem text for a standby that only lags behind the primary; never logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** Time without an answer after which a standby counts as lost. */
@@ -103,7 +103,7 @@ class Standby implements StandbyStatus {
   behindBytes: bigint | undefined;
   private readonly url: string;
   private hasSessions = false;
-  /** Problem that was logged last; `none` if the log said that lists are read from this standby. */
+  /** The last logged problem; `none` if the last message said that lists are read from this standby. */
   reported: string | undefined;
 
   constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {

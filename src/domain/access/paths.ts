@@ -22,8 +22,8 @@ export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: r
 }
 
 /**
- * Returns whether path rules may hide files from the caller. If they may, the caller does not get estimated counts,
- * because an estimate would reveal hidden files.
+ * Returns whether path rules may hide files from the caller. If path rules may hide files, the caller does not get
+ * estimated counts, which would reveal hidden files.
  */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
@@ -40,7 +40,7 @@ export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
-/** Returns the SQL condition that path rules allow the caller to take the action on the file `f`. */
+/** Returns the SQL condition that path rules allow the caller to perform the action on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;

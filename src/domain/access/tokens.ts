@@ -55,8 +55,8 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 /**
- * Maximum number of quotas that a token may list. The number is limited, because each request with a token reads all
- * its quotas.
+ * Maximum number of quotas that a token may list. The number is limited, because each request made with a token reads
+ * all of the token's quotas.
  */
 const MAX_QUOTAS = 1000;
 
@@ -99,8 +99,8 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
 const MAX_ID = 2 ** 31 - 1;
 
 /**
- * Revokes a token, and ends streams that were opened with the token. A token that is already revoked keeps its
- * revocation time.
+ * Revokes a token, and ends streams that were opened with it. A token that is already revoked keeps its revocation
+ * time.
  * @throws NotFoundError
  */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
@@ -154,7 +154,7 @@ async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Returns the ids of those tokens that are no longer valid. */
+/** Returns the ids in `ids` whose tokens are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (

@@ -74,7 +74,7 @@ export function auditRowOfChange(
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/** Returns the statement that audits a change made outside operations, with a row for each selected object. */
+/** Returns the statement that writes an audit row for each selected object, for a change made outside operations. */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -114,8 +114,8 @@ function plain(text: string, max = MAX_OBJECT): string {
 }
 
 /**
- * Returns an action's input as truncated JSON. Keeps the first items and the length of a list, and the beginning of a
- * text.
+ * Returns an action's input as truncated JSON. For a list, keeps the first items and the length; for a text, the
+ * beginning.
  */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));

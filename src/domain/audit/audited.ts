@@ -16,8 +16,8 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 /**
  * Returns the statement that audits a successful change, to run in the change's transaction or as part of its only
  * statement.
- * @param more details known only after the change. `each` must select the changed objects if the call may change
- *   nothing
+ * @param more details known only after the change. `each` selects the changed objects, and is required if the call may
+ *   leave everything unchanged
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
@@ -41,8 +41,8 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that never wait long for a lock, because imports and new requests do not hold long locks on the rows that
- * they change.
+ * Operations that never wait long for a lock, because imports and new requests do not lock the rows that these
+ * operations change for long.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
