@@ -1,11 +1,11 @@
 /**
  * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
- * When it starts, a process compares the clock with the last reading that its host stored or, if it stored none,
- * another host. After the clock jumps, all processes continue from the time before the jump, and the clock is suspended
- * (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after
- * some minutes in which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock
- * deletes the stored readings, so that every process accepts the server's time. A process may be killed at any point,
- * because each row of the stored state is written by a single statement.
+ * When a process starts, it compares the clock with the last reading that its host stored, or else with another host's.
+ * After the clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind CLOCK).
+ * While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some minutes in
+ * which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock deletes the stored
+ * readings, so that every process accepts the server's time. A process may be killed at any point, because each row of
+ * the stored state is written by a single statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -53,9 +53,9 @@ export class ClockWatch {
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
-  /** The last clock jump that this process saw, and since when the jump's size has not changed. */
+  /** The last clock jump that this process saw, and the time since which the jump's size has not changed. */
   private jump: { ahead: number; since: number } | undefined;
-  /** When the clock's suspension ends, as last read, and when this process first read that end. */
+  /** The end of the clock's suspension, as last read, and the time at which this process first read it. */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
   constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {

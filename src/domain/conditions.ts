@@ -24,8 +24,8 @@ export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
- * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. Equal
- * reduced paths do no harm: Tapegate only gives one file's copy another path.
+ * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. If
+ * two distinct paths have equal reduced paths, Tapegate merely gives one file's copy another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -142,7 +142,7 @@ export function isRunning(until: Sql): Sql {
 /** A live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** The engine `engineId` still holds the drive `d` from its claim with this epoch. */
+/** The engine `engineId` claimed the drive `d` in this epoch, and still holds it. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
@@ -150,7 +150,7 @@ export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epo
 /** Age in seconds beyond which a disk measurement is not used. Engines measure disks every ten seconds. */
 export const FRESH_SECONDS = 60;
 
-/** Another host has recently measured the disk `k`, and found at most a lack of space. */
+/** Another host has recently measured the disk `k`, and found no problem except lack of space. */
 export function isSeenElsewhere(now: string, host: string): Sql {
   return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
     AND m.measured_at >= ${addSeconds(now, -FRESH_SECONDS)}::timestamp)`;

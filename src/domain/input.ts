@@ -32,7 +32,7 @@ export function checkText(field: string, value: string): string {
 /** Invisible and blank characters, spaces other than U+0020, and spaces at either end. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Returns whether a reader can distinguish the name from every different name. */
+/** Returns whether a reader can distinguish the name from every other name. */
 export function isPlainName(name: string): boolean {
   return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
@@ -41,7 +41,8 @@ export function isPlainName(name: string): boolean {
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
- * Returns whether readers or databases may mistake the name for a reserved name, in any letter case, width and spacing.
+ * Returns whether readers or databases may mistake the name for a reserved name, regardless of letter case, width and
+ * spacing.
  */
 export function isReserved(name: string): boolean {
   const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');
@@ -80,7 +81,7 @@ function checkStorable(field: string, value: string): void {
 
 /**
  * Checks an absolute path. Rejects parts such as `..`, so that a copy's path stays below the mount point. A part has at
- * most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
+ * most 255 bytes (NAME_MAX on Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);

@@ -40,8 +40,8 @@ const STATEMENT_TIMED_OUT = '57014';
 
 /**
  * Returns whether the primary may answer a read that failed on a standby, because replay cancelled it or the standby is
- * down. Returns false if the read timed out, or if its caller has disconnected or has no slot, because it would fail
- * again.
+ * down. Returns false if the read would fail again, because it timed out, its caller has disconnected, or no slot is
+ * free.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

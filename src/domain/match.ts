@@ -63,7 +63,7 @@ const DELIMITER = /[/_\-.+=,:@~ ]/;
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a word prefix in a search, if the search has no whole words (`alone`) or has some (`beside`).
+ * Minimum length of a word prefix in a search without whole words (`alone`), and in one with whole words (`beside`).
  * PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };

@@ -47,11 +47,11 @@ export interface SiteIdentity {
    * host.
    */
   foreign: { path: string; problem: string; isDisk: boolean }[];
-  /** Present start time of the server, as in `DatabaseLocation.started`. */
+  /** The start time of the server that now runs the database. */
   started: string;
   database: string;
   disks: { id: number; mountpoint: string; isFailing: boolean }[];
-  /** Whether an engine has ever taken a directory. */
+  /** Whether the database has a record of any stamp that an engine wrote to a directory. */
   hasDirectories: boolean;
 }
 

@@ -10,7 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
-/** The part of a list between two keys. If `inverted`, the page begins at the end of that part, last row first. */
+/** The part of a list between two keys. An inverted page begins with the part's last row, and continues backwards. */
 export interface KeyPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -99,7 +99,7 @@ export async function* pagesByFile<Row extends { fileId: bigint }>(
 type Ids<Id> = { in: Id[] };
 
 /**
- * Returns functions that count a list, read a page of the list, and read one row by id. Prisma loads the rows.
+ * Returns functions that count a list, read a page of it, and read one row by id. Prisma loads the rows.
  * @param list.key sort key; default: the id
  * @param load returns rows in key order, with the fields that a query selects
  */

@@ -182,7 +182,7 @@ interface OwnedRequest {
   madeBy: string | null;
 }
 
-/** Checks that the caller may change a request that the caller may see. @throws ForbiddenError */
+/** Checks that the caller may change a request that is visible to the caller. @throws ForbiddenError */
 export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -206,7 +206,7 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, so that they can share the results of reads. The key
+ * Returns a key that is equal for callers with the same rights, so that these callers can share read results. The key
  * includes the caller's name if path rules may apply to the caller. The key is undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {

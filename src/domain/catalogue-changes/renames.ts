@@ -207,8 +207,8 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 /** SQL condition that the file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
- * SQL condition that a library finds the file `f` by path. A library that has staged the file counts even if the file
- * has moved to another library, because it releases the file by path.
+ * SQL condition that a library finds the file `f` by path. The condition also holds for a library that staged the file
+ * before it moved to another library, because files are released by path.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

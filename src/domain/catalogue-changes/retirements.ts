@@ -82,8 +82,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that both copies of the file `f` have failed. An error is recorded for the second copy. That the file
- * has failed in a live request shows that the first copy has failed too.
+ * SQL condition that both copies of the file `f` have failed. The second copy has failed if it has an error. The first
+ * copy has failed too if the file failed in a live request.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
@@ -223,7 +223,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the retired volume's row, once in each step. @throws InUseError if the volume was reinstated meanwhile */
+/** Reads the retired volume's row in each step. @throws InUseError if the volume was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,

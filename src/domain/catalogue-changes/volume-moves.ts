@@ -133,8 +133,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds to the table `leaving` all files that share a position with a file in it. Files at one position must move in one
- * step, because a later step would find the new position taken.
+ * Adds to the table `leaving` all files that share a position with a file already in the table. Files at one position
+ * must move in one step, because a later step would find the new position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(

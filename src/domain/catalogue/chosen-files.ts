@@ -1,7 +1,7 @@
 /**
- * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction that holds
- * the catalogue lock, so that no request for the step's files is created meanwhile. If the process dies, the next call
- * for the same path continues the work.
+ * Finds files that an operator selects by path, and changes them in steps. Each step is a transaction that holds the
+ * catalogue lock, so that no request for the step's files is created meanwhile. If the process dies, the next call for
+ * the same path continues the work.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -54,10 +54,7 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
   return { files, bytes: BigInt(bytes), requests };
 }
 
-/**
- * Selects the ids of live requests that contain a file in the table `leaving`, or in which the file's path is
- * unresolved.
- */
+/** Selects the ids of live requests that contain a file in the table `leaving`, or list its path as unresolved. */
 export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
@@ -90,8 +87,8 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
- * add files to the table. Between steps, a file may be renamed to a path before the current page. So all pages are
- * repeated until one page contains all remaining files, or until a round over all pages does not change any file.
+ * add files to it. Between steps, a file may be renamed to a path before the current page. So all pages are repeated
+ * until one page contains all remaining files, or until a round over all pages does not change any file.
  * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(

@@ -1,6 +1,6 @@
 /**
  * Modes and groups of archived directories, by logical path (table `directory`). A directory's mode also protects the
- * files below the directory. So a restored directory gets the recorded mode, or DIRECTORY_MODE if no mode is recorded.
+ * files below it. So a restored directory gets the recorded mode, or DIRECTORY_MODE if no mode is recorded.
  */
 
 import { sql } from '../../db/sql.js';
@@ -23,8 +23,8 @@ export const DIRECTORY_MODE = 0o750;
 
 /**
  * Directory on a restore disk for copies whose logical path is taken, for example by a renamed file's copy. Each
- * subdirectory's name begins with a file id. Access to a subdirectory is restricted like access to the file's directory
- * in the catalogue.
+ * subdirectory's name begins with a file id. A subdirectory has the same access restrictions as the file's directory in
+ * the catalogue.
  */
 export const RENAMED = '/.tapegate-renamed';
 
@@ -76,7 +76,7 @@ export async function readDirectoryModes(ctx: Context, paths: readonly string[])
 
 const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
 
-/** Returns the access to a directory below RENAMED. All users may pass through RENAMED itself. */
+/** Returns the mode and group of a directory below RENAMED. All users may pass through RENAMED itself. */
 async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
   if (path === RENAMED) return { mode: 0o711, gid: null };
   const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;

@@ -20,19 +20,17 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** SQL assignments that record a file's copy, from a row `m` of `newCopies`. */
+/** SQL assignments that record a file's new copy; the row `m` of `newCopies` describes the copy. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/**
- * SQL assignments that set unknown checksums from the bytes that were read from tape, as in a row `m` of `newCopies`.
- */
+/** SQL assignments that replace unknown checksums with those of the bytes read from tape (row `m` of `newCopies`). */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
 /**
- * Returns SQL for rows `m`, each with a file and its new copy.
+ * Returns SQL for a table `m` with one row for each file and its new copy.
  * @param copies one copy for each file, or an empty list
  */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {

@@ -1,5 +1,5 @@
 /**
- * Reads tape files, for lists, and for the commands `archive` and `scan`, which compare files on disk or on tape with
+ * Reads tape files for lists, and for the commands `archive` and `scan`, which compare files on disk or on tape with
  * the catalogue.
  */
 
@@ -64,7 +64,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
     estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
-    /** @param isCommon whether to read only `commonFileFields` */
+    /** @param isCommon whether to read only the fields in `commonFileFields` */
     page: (page: KeyPage<string>, isCommon = false) => {
       const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
@@ -151,7 +151,7 @@ interface KnownPosition {
 
 /**
  * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
- * `volume`. If both files or neither file is on `volume`, returns the renamed file.
+ * `volume`. If both files are on `volume`, or neither is, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

@@ -26,9 +26,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that the tape copy of the file `f` is due for verification, according to the row `w` of the
- * table `verification`. Copies in staging libraries are verified only if they have a row `w`, because reading may cost
- * money.
+ * Returns the SQL condition that the tape copy of the file `f` must be verified now; `w` is the file's row in the table
+ * `verification`. A copy in a staging library is verified only if this row exists, because reading may cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;

@@ -11,10 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. The sizes of the rows must be equal. If the rows'
- * checksums are equal too, their bytes are the same. If the later row has no checksum, the rows' positions must be
- * equal. If the earlier row has no position, both rows need only name the same volume, because the path identifies the
- * file.
+ * Returns the condition that two rows describe the same bytes. The rows' sizes must be equal. If the rows' checksums
+ * are equal too, their bytes are the same. If the later row has no checksum, the rows' positions must be equal. If the
+ * earlier row has no position, both rows need only name the same volume, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */
@@ -53,8 +52,8 @@ interface FailedRead {
   errorClass: ErrorClass;
   error: string;
   /**
-   * Whether the error comes from the tape, and not from a restore disk. Used only for errors of the class POLICY, which
-   * can come from either.
+   * Whether the error comes from the tape, and not from a restore disk. Used only for POLICY errors, which can come
+   * from the tape or from a disk.
    */
   isOfTape?: boolean | undefined;
 }

@@ -141,7 +141,7 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
   return new Map(volumes.map((volume) => [volume.id, volume]));
 }
 
-/** Returns a sentence such as `volume "V00001" was retired: worn out`. */
+/** Describes a retired volume in a sentence such as `volume "V00001" was retired: worn out`. */
 export function describeRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'it accepts no new files'}`;
 }

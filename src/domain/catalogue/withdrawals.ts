@@ -1,7 +1,7 @@
 /**
  * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A withdrawn file that
  * is on disk stays in its requests. A waiting request file fails with the withdrawal's reason, unless a drive is
- * reading the file. Importing a complete list withdraws the files that the list omits.
+ * reading the file. Importing a complete list withdraws the files that it omits.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';

@@ -45,7 +45,7 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and di
 
 /**
  * Error in the table `verification` if the copy's path contains another file with the same bytes as the file on tape.
- * Queries search for this text, so the text must not change.
+ * Queries search for this text, so it must not change.
  */
 export const NOT_OURS = 'its path contains a file with the same bytes, which Tapegate may not have created';
 

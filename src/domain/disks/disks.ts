@@ -183,7 +183,7 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 
 /**
  * Returns the free bytes of a file system minus all reservations. Subtracts the whole size of each running recall,
- * because all bytes of the recall may still be unwritten.
+ * because all of its bytes may still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -245,7 +245,7 @@ export async function recordMeasurements(
 
 /**
  * Returns, by disk id, the smallest number of free bytes that a host has measured, and the problems on all hosts. For a
- * failing disk, returns only the reason why the disk is suspended.
+ * failing disk, returns only the reason why it is suspended.
  */
 export async function readMeasurements(
   ctx: Context,

@@ -43,7 +43,7 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether a disk folds names. If the disk folds names, also records the folded paths of the copies on the disk.
+ * Records whether a disk folds names. For a disk that folds names, also records the folded paths of its copies.
  * @param folds whether two names that differ only in case or normalisation denote the same file on the disk
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {

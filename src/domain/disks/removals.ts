@@ -58,7 +58,7 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequest
 /**
  * Reads the next `limit` released files of a request, and finds the RESTORED files that no live request contains.
  * @returns `copies`: the copies of the RESTORED files, except on failing disks; `last`: the ordinal of the last file
- *   read, undefined if none follow
+ *   read, undefined if no files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -90,8 +90,8 @@ const MARKED = 10_000;
 
 /**
  * If all of a request's released files have left the restore area, records that they have. If the request has ended,
- * first marks its request files as ended, so that lookups of live requests skip them. If the request ends between the
- * marking and the record, records nothing.
+ * first marks its request files as ended, so that lookups of live requests skip them. If the request ends while this
+ * function runs, records nothing.
  * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -236,8 +236,8 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
  * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
  * call is safe.
  * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. The
- *   file of a changed copy becomes UNVERIFIED, unless the copy is of another version of the file. `claimed`: copies
- *   whose claims the call releases.
+ *   file of a changed copy becomes UNVERIFIED, unless the copy has another version of the file. `claimed`: copies whose
+ *   claims the call releases.
  * @returns the ids of the files whose copies were removed from disk and from the database
  */
 export async function deleteRemovedCopies(
@@ -267,8 +267,8 @@ export async function deleteRemovedCopies(
 }
 
 /**
- * Moves files with a changed copy to the stage UNVERIFIED, unless the copy is of another version of the file. The
- * caller must have locked the files. The copies must still be recorded.
+ * Moves files with a changed copy to the stage UNVERIFIED, unless the copy has another version of the file. The caller
+ * must have locked the files. The copies must still be recorded.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -305,7 +305,7 @@ export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): 
 }
 
 /**
- * Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls the files for waiting requests.
+ * Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls them for waiting requests.
  * @returns the number of files moved
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
@@ -428,7 +428,7 @@ export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Pr
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns those of `paths` at which the disk contains a changed copy that must stay. */
+/** Returns the paths in `paths` at which the disk contains a changed copy that must stay. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

@@ -141,7 +141,7 @@ export async function reserve<R extends Unplaced>(
   return placed;
 }
 
-/** A restore disk. `isRetried`: an engine suspended the disk, and resumes the disk when the disk works again. */
+/** A restore disk. `isRetried`: an engine suspended the disk, and resumes it when it works again. */
 type FoundDisk = MeasuredDisk & {
   /**
    * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
@@ -220,7 +220,7 @@ const WOKEN_RECALLS = 5000;
 
 /**
  * Makes the oldest recalls that wait for room startable, as many as fit on the disks, and clears their errors. A call
- * is safe at any time, because the call reserves no room.
+ * is safe at any time, because it does not reserve room.
  * @returns the number of recalls made startable
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {

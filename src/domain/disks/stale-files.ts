@@ -68,7 +68,7 @@ const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
  * Returns the partial files that are still stale, by their ids. The caller must examine the files on disk before this
- * call, and remove the files after this call.
+ * call, and remove them afterwards.
  * @returns `isNoted`: whether the file is now the recorded copy, which must stay
  */
 export async function findStillStale(

@@ -86,7 +86,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Selects how many rows were checked, so that users do not mistake an empty result for a healthy database. */
+/** Counts the rows that were checked, so that users do not mistake an empty result for a healthy database. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

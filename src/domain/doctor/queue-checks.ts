@@ -149,9 +149,9 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. Missing recalls are checked before other kinds of findings, whose
- * repairs would add the recalls without reporting them. Omits files with changed copies, which an engine must check
- * before the files can be recalled.
+ * Finds waiting request files without a recall. Missing recalls are checked first, because the repairs of other
+ * findings would add them without reporting them. Omits files with changed copies, which an engine must check before
+ * the files can be recalled.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -222,7 +222,7 @@ export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeReti
 
 /**
  * Minutes after which a staged file without a recall is a finding. The time is long enough for engines to release the
- * file, because engines examine each staged file far more often.
+ * file, because they examine each staged file far more often.
  */
 const UNHELD_MINUTES = 15;
 

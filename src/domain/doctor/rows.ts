@@ -1,6 +1,6 @@
 /**
- * Reads findings that the database alone shows, in pages and with a time limit. Gateways use this module, because
- * gateways must not access disks. Some findings can be repaired only on a host that has the restore disks.
+ * Reads findings that the database alone shows, in pages and with a time limit. Gateways use this module, because they
+ * must not access disks. Some findings can be repaired only on a host that has the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -88,7 +88,7 @@ export async function repairFindings(ctx: Context, page: PageInput, reader?: Abo
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
-    kinds: [...new Set(findings.map(({ kind }) => kind))], // no names, because audit rows stay when a user is purged
+    kinds: [...new Set(findings.map(({ kind }) => kind))], // omit names, because audit rows stay when a user is purged
   });
   return await audited(ctx, action, async () => {
     startOfWalk(page.after);
@@ -155,7 +155,7 @@ const NAMED = 20;
 
 /**
  * Returns a text about the restore disks, which gateways do not check: the mount points, and the hosts that can check
- * the disks. Null if there are no restore disks.
+ * them. Null if there are no restore disks.
  */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');

@@ -89,7 +89,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Makes a disk that is missing on this host due for a retry in a second, so that another host retries it.
+ * Makes another host retry a disk in one second, because the disk is missing on this host.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(

@@ -59,7 +59,7 @@ export async function applyIncoming(
   await refuseRetired(tx);
   if (added > 0) await refuseDirectories(tx, canSkip);
   await refuseTapeNames(tx);
-  // match the patterns again, because `matchEarly` used the earlier content of `fresh`
+  // match the patterns again, because the table `fresh` has changed since `matchEarly` matched them
   if (await followRelisted(tx)) await resetMatched(tx);
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
@@ -111,14 +111,14 @@ async function addFresh(tx: Transaction): Promise<number> {
 }
 
 /**
- * The files in the table `fresh`, with their sizes in the import. The catalogue still contains the old sizes of
+ * The files in the table `fresh`, with the sizes that the import lists. The catalogue still contains the old sizes of
  * withdrawn files.
  */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh` from the catalogue, which other imports may have changed. Adds the known files that an
- * earlier list has withdrawn. Removes all known files that no list has withdrawn.
+ * Updates the table `fresh` from the catalogue, which other imports may have changed. Afterwards, the only known files
+ * in the table are those that an earlier list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -148,7 +148,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. An import never moves a file from one of them to another. */
+/** Stages between which only engines move files. An import never moves a file from one of these stages to another. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -327,8 +327,8 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
 
 /**
  * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine removes the copy,
- * and requests wait for the new version. If the copy was modified outside Tapegate, the copy stays, but no longer
- * belongs to the file.
+ * and requests wait for the new version. If the copy was modified outside Tapegate, it stays, but no longer belongs to
+ * the file.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -419,7 +419,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
-  // clear errors, which concern other bytes or positions; a running recall is updated when it ends
+  // clear errors, because they concern the earlier bytes or positions; a running recall is updated when it ends
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}

@@ -191,8 +191,8 @@ export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
- * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below the
- * path. If another import adds a clash after this check, `refuseDirectories` rejects the import.
+ * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below it.
+ * If another import adds a clash after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {

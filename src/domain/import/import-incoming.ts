@@ -21,11 +21,11 @@ export interface ImportResult {
    * withdrawn the files.
    */
   reinstated?: number;
-  /** Number of files in the import that stay withdrawn, because an operator has withdrawn the files; absent if zero. */
+  /** Number of files in the import that stay withdrawn, because an operator withdrew them; absent if zero. */
   staysWithdrawn?: number;
   /**
-   * Only for a complete list. `withdrawn` counts the files that the list omits. `known` counts all known files below
-   * the list's prefix.
+   * Set only for a complete list. `withdrawn` counts the files that the list omits. `known` counts all known files
+   * below the list's prefix.
    */
   withdrawn?: number;
   known?: number;

@@ -103,7 +103,7 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
-/** Returns the lines that are not UTF-8, as printable text. The key is the index of the line in `bytes`, from 0. */
+/** Returns the lines that are not UTF-8, as printable text. Each key is the line's index in `bytes`, counted from 0. */
 function findBadLines(bytes: Buffer): Map<number, string> {
   const bad = new Map<number, string>();
   for (let index = 0, start = 0; start <= bytes.length; index++) {

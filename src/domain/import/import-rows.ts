@@ -18,7 +18,7 @@ import {
 
 /** A row of an import. An undefined field keeps the value in the catalogue, and a null field clears it. */
 export interface CatalogueRow {
-  /** The line on which the row begins, from 1. */
+  /** Number of the line on which the row begins, counted from 1. */
   line: number;
   /**
    * Path of a file or a directory. The path of a directory ends with a slash; its row contains only a mode and a group.
@@ -178,7 +178,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** End of an error message "must be …". The end may depend on the invalid field's text. */
+/** The words after "must be" in an error message; they may depend on the invalid field's text. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */

@@ -112,7 +112,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // `removeSurplusDrives` deletes the rows of surplus drives when no engine uses the drives
+      // `removeSurplusDrives` deletes the rows of surplus drives when no engine uses them
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,

@@ -5,8 +5,8 @@
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
  * (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
  * meanwhile (`change`).
- * A process that was paused longer than its claim may make an unwanted link. So an engine checks for each removed link
- * again after all claims have ended.
+ * A process that was paused longer than its claim may make an unwanted link. So after all claims have ended, an engine
+ * checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -222,7 +222,7 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
   return new Map(rows.map((row) => [row.fileId, row]));
 }
 
-/** A stored link that does not need work by an engine, except for a retry. */
+/** A stored link for which an engine has no work, except perhaps a retry. */
 export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {

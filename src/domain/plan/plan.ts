@@ -156,7 +156,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 
 /**
  * Finds volumes whose files all wait for room on a restore disk, so that the volumes have no planned start. Returns a
- * text about the wait, by volume id.
+ * text about each volume's wait, by volume id.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(

@@ -43,7 +43,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   place: number | null;
-  /** Earliest time of the next attempt to recall a file; null if the attempt does not wait for a time. */
+  /** Earliest time of the next attempt to recall a file; null if the file waits for something other than a time. */
   nextTry: string | null;
 }
 
@@ -57,8 +57,8 @@ export interface Waiting {
   place: number | null;
   parts: WaitingPart[];
   /**
-   * Estimated end of the request. Undefined if the end is unknown, because a part is suspended, no disk has room, no
-   * engine runs, or an engine must check a copy.
+   * Estimated end of the request. Undefined if the end is unknown, because part of the request is suspended, no disk
+   * has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
   /** Why a staging library makes the end unknown, as a text for users; undefined if no library does. */

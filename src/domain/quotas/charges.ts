@@ -1,5 +1,5 @@
 /**
- * Charges quotas, and counts their unknown paths, which requests list but the catalogue does not contain.
+ * Charges quotas, and counts their unknown paths: paths that requests list, but the catalogue does not contain.
  *
  * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
  * exactly.
@@ -174,8 +174,8 @@ export function checkLimit(
 }
 
 /**
- * Checks how many live requests with a pattern the user has, including a new or revived request. The number is exact
- * only if the caller has called `addUnknownPaths` before, which locks the quota.
+ * Checks that the user does not have too many live requests with a pattern, including a new or revived request. The
+ * number is exact only if the caller has called `addUnknownPaths` before, which locks the quota.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

@@ -19,7 +19,6 @@ import { composeMail, linkToRequest, type MailFacts } from './mail.js';
 const LISTED_PATHS = 20;
 
 interface DueLetter {
-  /** Id of the request. */
   id: number;
   kind: NotificationKind;
   recipient: string;
@@ -44,7 +43,8 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  if (due.length > 0) tx.send(plannedFreely()); // let PostgreSQL choose the plan: the email's figures cover all files of a request
+  // let PostgreSQL choose the plan: an email's figures cover all of a request's files
+  if (due.length > 0) tx.send(plannedFreely());
   for (const letter of due) await writeEmail(ctx, tx, letter);
 }
 
@@ -139,7 +139,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
-      tx.send(plannedFreely()); // let PostgreSQL choose the plan: the email's figures cover all files of a request
+      tx.send(plannedFreely()); // let PostgreSQL choose the plan: an email's figures cover all of a request's files
       for (const letter of due) await writeEmail(ctx, tx, letter);
       return due.length;
     });

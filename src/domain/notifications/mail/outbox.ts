@@ -216,7 +216,6 @@ export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];
 
 export interface WaitingMail {
-  /** Id of the quota. */
   id: number;
   user: string;
   letters: number;

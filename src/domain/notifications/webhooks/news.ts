@@ -61,7 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** State of a request as last reported to webhooks, since the request was created or last became live again. */
+/** A request's state as last reported to webhooks; reports from before the request last became live do not count. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -167,7 +167,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** Used share at which a quota becomes nearly full. It stays nearly full until the share falls below `ROOM_AGAIN`. */
+/** Used share from which a quota counts as nearly full, until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 

@@ -30,7 +30,7 @@ const MESSAGE_SECONDS = 3 * 86_400;
  */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
-/** Seconds of failing after which a webhook is disabled, if it has failed at least `FAILURES` times. */
+/** Seconds of continuous failure after which a webhook is disabled, if it has failed at least `FAILURES` times. */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
 /** Longest pause in seconds that a receiver may request with `Retry-After`. */

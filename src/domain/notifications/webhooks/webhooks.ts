@@ -150,7 +150,10 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 interface SetWebhookInput extends Settings {
   id: number;
-  /** If false, the webhook's messages are not queued or sent. If true, pending and given-up messages are retried. */
+  /**
+   * If false, the webhook's messages are not queued or sent. If true, messages that are pending or were given up are
+   * retried.
+   */
   isEnabled?: boolean | null | undefined;
 }
 
@@ -166,7 +169,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, so failures of the earlier receiver do not count
+      // another URL is another receiver, so the earlier receiver's failures do not count
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -211,7 +214,7 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 }
 
 /**
- * Queues a test message, unless a test message of the webhook is already pending.
+ * Queues a test message, unless the webhook already has a pending one.
  * @throws NotFoundError, ForbiddenError
  */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
@@ -243,7 +246,7 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
 }
 
 export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
-  /** The user whose quota has the webhook; null for a webhook that reports on all quotas. */
+  /** The user whose quota the webhook belongs to; null for a webhook that reports on all quotas. */
   user: string | null;
   waiting: number;
 }
