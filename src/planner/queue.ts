@@ -78,7 +78,8 @@ const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
  * Returns the number of files for the next batch. After a fast batch, the next batch has more files, so that small
- * files share a transaction. After slow locates, the next batch has fewer files, so that the next plan is made sooner.
+ * files share a transaction. After slow locates, the next batch has fewer files, so that the engine makes the next plan
+ * sooner.
  */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);

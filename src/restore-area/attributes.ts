@@ -10,9 +10,7 @@ import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/**
- * Attributes of a restored file. If an attribute is null, the file keeps the one that the file system set.
- */
+/** Attributes of a restored file. If an attribute is null, the file keeps the value that the file system set. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -64,8 +62,8 @@ export function wantedDirectory(
 
 /**
  * Sets the attributes of an open file. Tapegate can change the owner only if it runs as root. Otherwise, it can set
- * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the rights of
- * other users.
+ * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions
+ * that other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
@@ -87,14 +85,17 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
   return isSet || group === KEEP;
 }
 
-/** Returns the mode for a file whose group cannot be set: the actual group gets only the rights of other users. */
+/**
+ * Returns the mode for a file whose group cannot be set: the actual group gets only the permissions that other users
+ * have.
+ */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;
 
 /**
- * Error codes for calls and values that are unsupported or forbidden. An attribute is skipped if setting it fails with
- * one of these codes.
+ * Error codes for unsupported or forbidden calls and values. An attribute is skipped if setting it fails with one of
+ * these codes.
  */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 

@@ -1,7 +1,7 @@
 /**
- * Limits the time of calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the
- * process's few threads. After a time limit, the caller stops waiting, and the parent process ends this process
- * (src/main/engine-process.ts).
+ * Limits how long this process waits for calls that may hang. A call that hangs in the kernel cannot be ended, and
+ * occupies one of the process's few threads. After a time limit, the caller stops waiting, and the parent process ends
+ * this process (src/main/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startDeadline } from '../core/deadline.js';
@@ -45,7 +45,7 @@ export function limitsOf({ config }: Context): CallLimits {
 }
 
 /**
- * Seconds added to a library's own time limit, so that the library can report its own, clearer error before a
+ * Seconds added to a library's own time limit, so that the library can throw its own, clearer error instead of a
  * HungError.
  */
 const OWN_MARGIN_SECONDS = 10;
@@ -66,8 +66,8 @@ interface OpenCall {
 }
 
 /**
- * If a check of open calls runs this late, the whole process was stalled. The stall does not count against the calls'
- * time limits.
+ * If the periodic check of open calls runs this late, the whole process was stalled. The stall does not count against
+ * the calls' time limits.
  */
 const STALL_MS = 1000;
 
@@ -79,11 +79,11 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether any call in this process has hung, and may still block a thread. */
+  /** Whether any call in this process has hung. The call may still block a thread. */
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called with a hung call; if several calls hang at the same time, with the earliest */
+  /** @param onHang called when a call hangs; if several calls hang at the same time, called only for the earliest */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -136,7 +136,7 @@ export class CallWatch {
     if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // a call that waits for a blocked thread appears to hang too, so the earliest call is at fault
+    // blame the earliest call, because a call that waits for a blocked thread appears to hang too
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
@@ -158,7 +158,7 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 
 /**
  * Makes calls with a time limit, and only one call at a time on each disk. Use a separate instance for each kind of
- * call, because a running call prevents the instance's other calls on the same disk.
+ * call, because an instance refuses a second call on a disk while the first call runs.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();

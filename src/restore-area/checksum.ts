@@ -16,7 +16,7 @@ interface Checksum {
 
 const algorithms = ['sha256', 'adler32', 'md5'] as const;
 
-/** Starts a checksum with the algorithm of `expected`, or with SHA-256 if `expected` is null. */
+/** Starts a checksum with the same algorithm as `expected`, or with SHA-256 if `expected` is null. */
 export async function startChecksum(expected: string | null): Promise<Checksum> {
   const name = expected?.split(':')[0] ?? 'sha256';
   const algorithm = algorithms.find((each) => each === name);
@@ -33,7 +33,7 @@ export interface Sums {
   adler32: string | null;
 }
 
-/** Starts a checksum as `startChecksum` does and, if requested, an Adler-32 of the same bytes. */
+/** Like `startChecksum`, but also computes an Adler-32 of the same bytes if requested. */
 export async function startSums(
   expected: string | null,
   { wantsAdler32 }: { wantsAdler32: boolean },
@@ -112,8 +112,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * The difference between a tape copy and the catalogue. `found` is `more` if the tape copy is too long and was not read
- * to its end.
+ * A difference between a tape copy and the catalogue. The value found is `more` if the tape copy is too long and was
+ * not read to its end.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';

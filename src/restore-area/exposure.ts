@@ -30,7 +30,7 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** Whether the directory is the mount point or above it, which makes the whole disk untrusted. */
+  /** Whether the whole disk is untrusted, because the directory is its mount point or above the mount point. */
   isWholeDisk: boolean;
 }
 

@@ -48,7 +48,8 @@ export function diskClassOf(error: unknown): ErrorClass {
 }
 
 /**
- * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` finds out whether it is.
+ * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` finds out whether the
+ * disk is at fault.
  */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
@@ -96,7 +97,7 @@ const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 export class FailingDisks {
   /** Watches calls that are not made for a drive. */
   readonly calls: CallWatch;
-  /** By disk id, the time (`performance.now()`) and error of the last call that failed because the disk was full. */
+  /** Error and time (`performance.now()`) of the last call that found a disk full, keyed by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -107,7 +108,10 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /** Absent disks, by disk id. This host does not retry a disk before its time `until` (`performance.now()`). */
+  /**
+   * Absent disks, keyed by disk id. This host does not retry a disk before the time in `until`, measured by
+   * `performance.now()`.
+   */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls watches calls that are not made for a drive; `host`: name of this host in recorded measurements */
@@ -169,8 +173,8 @@ export class FailingDisks {
   }
 
   /**
-   * Returns the error if the disk was found to be full at or after `at` (`performance.now()`). Files for a full disk
-   * need not be read from tape.
+   * Returns the error if the disk was found to be full at or after the time `at`, measured by `performance.now()`.
+   * Files for a full disk need not be read from tape.
    */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
@@ -263,7 +267,7 @@ export class FailingDisks {
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates, writes and syncs a file, as a recall would. A full disk passes the test.
+ * Creates, writes and syncs a file, as a recall would. If the disk is full, the probe still succeeds.
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
@@ -283,7 +287,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // the file may not exist
+    await unlink(file).catch(() => {}); // ignore the error, because the file may not exist
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }

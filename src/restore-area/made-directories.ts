@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory after the last copy in it has been removed. The
- * database does not list the directories. Tapegate removes an empty directory if it has the owner, group and mode that
- * Tapegate sets. Only trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate
- * recreates a removed directory when needed.
+ * Creates directories in the restore area, and removes each directory after its last copy. The database does not list
+ * the directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate sets. Only
+ * trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate recreates a removed
+ * directory when needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -108,8 +108,8 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Sets a directory's group and mode. If the group cannot be set, the directory's actual group gets only the rights of
- * other users.
+ * Sets a directory's group and mode. If the group cannot be set, the directory's actual group gets only the permissions
+ * that other users have.
  */
 async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): Promise<void> {
   const hasGroup = gid === null || (await lstat(at)).gid === gid || (await trySetGroup(at, gid));

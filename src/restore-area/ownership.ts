@@ -43,7 +43,7 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** `confirm` repeats an ownership check that is older than this. */
+/** Age in milliseconds at which an ownership check is outdated, so that `confirm` repeats it. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times. Tests shorten them. */
@@ -155,7 +155,7 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // ignore the time, which changes with each use
+    const cause = reason.replace(/, last used .*/, ''); // ignore the time of the last use, because it changes often
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
@@ -167,8 +167,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. Near its end, the process writes stamps
-   * itself. Of two copies that watch at the same time, one thereby stops the other.
+   * Whether the time for which this process watches stamps is about to end. Near the end, the process writes stamps
+   * itself, so that one of two watching copies stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
@@ -330,7 +330,7 @@ export class Ownership {
     const stamp = await this.nextStamp();
     for (const { directory, root, record } of seen) {
       const write = async () => {
-        // the disk may have been unmounted since the check: write no record into the empty mount point
+        // the disk may have been unmounted since the check: do not write a record into the empty mount point
         if (!record && (await findOwnedRoot(directory).catch(() => undefined)) !== root) return;
         await writeOwner(root, { identity, ...stamp, at: this.ctx.now() }, { isFirst: !record, sync: true });
       };

@@ -76,9 +76,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /**
-   * The last sync. This sync's error must not be lost, because the kernel reports a sync error only once.
-   */
+  /** The last sync. Its error must not be lost, because the kernel reports a sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -95,7 +93,7 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // the group is not set yet
+    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // the group is set later
     this.written = this.opening;
     this.watchFailure();
   }
@@ -120,7 +118,7 @@ export class PartialFile {
   }
 
   /**
-   * Waits for all writes, sets the partial file's attributes, then syncs and closes it.
+   * Waits for all writes, sets the partial file's attributes, and then syncs and closes the file.
    * @returns the inode and mtime to record
    */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {

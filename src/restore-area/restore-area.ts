@@ -23,7 +23,8 @@ export interface Directory {
   fdPath: string;
   handle: FileHandle;
   /**
-   * The directory's path when it was opened, without links. `root` is its disk's mount point, without links.
+   * The path at which the directory was opened, without links. `root` is the mount point of the directory's disk,
+   * without links.
    */
   path: string;
   root: string;

@@ -85,7 +85,8 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement. The next measurement waits for it, and this wait does not count against a disk's time limit.
+   * The last measurement. The next measurement waits for the last one to end, and this wait does not count against a
+   * disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured. Must not block. */

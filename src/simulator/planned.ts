@@ -109,8 +109,8 @@ export class PlannedStrategy implements Strategy {
   }
 
   /**
-   * Returns the next file to read from a volume. Renews the drive's plan if the plan is empty, new files have arrived,
-   * or other users are due.
+   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, if new files have
+   * arrived, or if it is other users' turn.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

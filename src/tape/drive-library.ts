@@ -39,8 +39,7 @@ export interface FileOnVolume {
   /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the first restore. Such a checksum cannot reveal a read error in that
-   * restore.
+   * Whether the checksum was computed during the first restore. If so, it cannot reveal a read error in that restore.
    */
   isChecksumTaken?: boolean | undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * Defines library types. Each library type consists of a contract, a schema of its settings, and a constructor. Each
- * library type has a directory in src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
+ * Defines library types. A library type consists of a contract, a schema of its settings, and a constructor. It has a
+ * directory in src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
  *
  * Command-line values are strings, so the schemas also accept numbers and booleans as strings. An empty or null setting
  * counts as missing.
@@ -81,7 +81,7 @@ export function expects(expected: string) {
   return { error };
 }
 
-/** Reports a fault in a setting that a schema finds by comparing several settings. */
+/** Reports that a setting's value conflicts with other settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }

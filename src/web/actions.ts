@@ -1,4 +1,4 @@
-/** Makes the user's changes, and reports errors. */
+/** Sends the user's changes to the gateway, and reports errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';

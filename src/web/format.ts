@@ -8,7 +8,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 
 export const formatNumber = (number: number): string => number.toLocaleString();
 
-/** Returns the quotient `part / all`, which is at most 1; returns 1 if `all` is 0. */
+/** Returns `part / all`, but at most 1; returns 1 if `all` is 0. */
 export function share(part: string | number, all: string | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);

@@ -14,8 +14,8 @@ export interface ViewQuery<Data> {
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * When the last result was requested, as a value of `performance.now()`. Events received before this time may be
-   * older than the result.
+   * Time at which the last result was requested, measured by `performance.now()`. Events received before this time may
+   * be older than the result.
    */
   requestedAt: number;
   again(): void;

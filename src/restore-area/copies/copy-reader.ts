@@ -42,7 +42,7 @@ export interface OpenCopy {
    * @throws TapeError if the disk hangs
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
-  /** Returns whether the copy has not changed since `open`. */
+  /** Returns whether the copy is unchanged since it was opened. */
   isUnchanged(): Promise<boolean>;
   /** Closes the copy without waiting. If the disk hangs, the copy is closed when the disk responds. */
   close(): void;
@@ -115,7 +115,7 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // a hung call may still end, and must close the file when it does
+      isGivenUp = true; // if a hung call ends later, it must still close the file
       return closedBy(error);
     }
   }
@@ -143,7 +143,7 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the copy's bytes. Perhaps only the file's owner, mode or
+   * Returns whether a file with a changed ctime still has the copy's bytes, because perhaps only its owner, mode or
    * inode changed.
    * @returns undefined until a background comparison has ended
    */

@@ -25,7 +25,7 @@ const RUN_COPIES = 1000;
  */
 const CALL_COPIES = 100;
 
-/** Periodic check that examines all restored copies in turn, some in each run, and records missing copies. */
+/** Periodic check that examines all restored copies, some of them in each run, and records missing copies. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
@@ -65,8 +65,8 @@ export class CopyCheck {
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function `findMissing` that makes one call at a time, because a call on a hung disk blocks one of the
- * process's threads.
+ * Returns a function that finds missing copies, and makes only one call at a time, because a call on a hung disk blocks
+ * one of the process's threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);
@@ -74,7 +74,7 @@ export function createCopyLook(): CopyLook {
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      // if another call hangs, return no copies, because their state is unknown
+      // if another call hangs, report no copies as missing, because their state is unknown
       const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
       const leave = await slots.take({ late }).catch((error: unknown) => {
         if (!(error instanceof TapeError)) throw error;
@@ -106,7 +106,7 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // still check the other directories
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // a failure must not stop the loop
     }
     if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk was unmounted meanwhile
     return missing;

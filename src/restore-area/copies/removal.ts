@@ -1,6 +1,6 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
- * (domain/disks/stale-files.ts). Each step can be repeated after a crash. If a file cannot be examined or removed, the
+ * (domain/disks/stale-files.ts). After a crash, each step can be repeated. If a file cannot be examined or removed, the
  * job continues with other files, and a later job retries that file.
  */
 import path from 'node:path';
@@ -49,8 +49,8 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. A run skips a recorded request until the request or the set
- * of failing disks changes. Otherwise, each run would examine all its copies again while a disk is unavailable.
+ * Requests whose remaining copies are all on failing disks. Each run skips these requests until the request or the set
+ * of failing disks changes, so that it does not examine the same copies again while a disk is unavailable.
  */
 export class WaitingRequests {
   private failing = '';
@@ -145,7 +145,7 @@ interface EachOptions<C extends CopyLocation> {
    * fail.
    */
   failing?: Set<number>;
-  /** Last words of the log message `a copy or partial file cannot be …`. */
+  /** The verb that completes the log message `a copy or partial file cannot be …`. */
   what: string;
 }
 

@@ -22,8 +22,8 @@ import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
 /**
- * Number of links that an engine claims at a time, few enough to handle before the claim expires, even if each call is
- * slow.
+ * Maximum number of links in one claim: few enough to create or remove them before the claim expires, even if each call
+ * is slow.
  */
 const PAGE = 100;
 
@@ -46,8 +46,8 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. Use one instance per process. A `LinkKeeper` makes no call while an earlier call hangs and
- * blocks a thread.
+ * Creates and removes links. Use one instance per process. A `LinkKeeper` does not make another call while an earlier
+ * call hangs and blocks a thread.
  */
 export class LinkKeeper {
   private readonly ctx: Context;

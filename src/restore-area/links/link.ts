@@ -155,7 +155,7 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 
 /**
  * Reads a link that belongs to root or to this process's user, in a directory where no other user may replace the link.
- * Any other link could lead this process to a directory where only it may write.
+ * Any other link could trick this process into changing a directory that the link's owner may not change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {

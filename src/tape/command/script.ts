@@ -55,7 +55,9 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** Error codes for a program that is missing or must not be executed. Retrying to start the program would not help. */
+/**
+ * Error codes for a program that is missing or must not be executed. Trying to start the program again would not help.
+ */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -133,8 +135,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` then throws the `reason` that
-   * the first call of `stop` passed.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` throws the reason given in
+   * the first call.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;

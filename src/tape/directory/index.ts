@@ -151,7 +151,9 @@ function readFile(
   });
 }
 
-/** Wraps an error from the source from which `write` reads the bytes. The error does not count against the tape. */
+/**
+ * Wraps an error that occurs while `write` reads from its byte source. Such an error does not count against the tape.
+ */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -290,7 +292,7 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the volume's new directory, because the directory is not in the library that was opened
+      // remove the volume's new directory, because it is not in the library that was opened
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -331,8 +333,8 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. Its name begins like the
- * name of a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. The name has the same
+ * prefix as the name of a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 

@@ -10,10 +10,10 @@ import { untilAborted } from '../until-aborted.js';
 export interface TimeLimits {
   /** Time limit for opening a connection, including the TLS handshake. */
   connectMs: number;
-  /** Time limit from the opening of the connection to the response head. */
+  /** Time limit from opening the connection to receiving the response head. */
   answerMs: number;
   /**
-   * Time limit between two pieces of a response body. The time that the reader takes to process a piece does not count towards the timeout.
+   * Time limit between two chunks of a response body. The time that the reader takes to process a chunk does not count.
    */
   silenceMs: number;
 }

@@ -245,8 +245,8 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
 }
 
 /**
- * Parses a digest in the form `:base64:`, base64 or hexadecimal. Some servers omit the leading zeros of an Adler-32
- * checksum.
+ * Parses a digest that is encoded as hexadecimal, or as base64 with or without colons around it. Some servers omit the
+ * leading zeros of an Adler-32 checksum.
  */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];

@@ -103,7 +103,7 @@ export class Changer {
 }
 
 export interface Element {
-  /** Type of element. A `port` is an import/export slot, which operators use. */
+  /** Type of element. A port is an import/export slot, through which operators insert and remove cartridges. */
   kind: 'drive' | 'slot' | 'port';
   /** The element's number in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
   number: number;

@@ -28,7 +28,7 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
 }
 
 /**
- * Pattern for cartridge barcodes, which are the volume names. Allows only few characters, because commands receive a
+ * Pattern for cartridge barcodes, which are the volume names. Allows only a few characters, because commands receive a
  * barcode as an argument.
  */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;

@@ -127,8 +127,8 @@ const KILL_SECONDS = 20;
 
 /**
  * Returns the maximum durations of a mount and of an unmount in seconds, computed from all commands' time limits. In
- * the worst case, a mount empties its own drive, and then the drive that contains the cartridge. If the mount fails
- * after that, its own drive is emptied again.
+ * the worst case, a mount empties its own drive, empties the drive that contains the cartridge, fails, and empties its
+ * own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

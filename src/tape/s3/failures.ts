@@ -100,7 +100,7 @@ export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;
   if (isBusy) return new RetryLaterError(message, retryAfterSeconds ?? BUSY_SECONDS, { cause });
   if (status === 0) return new LibraryError(isUntrusted(cause) ? 'POLICY' : 'TRANSIENT', message, { cause });
-  // S3 answers a HEAD request with status 400, without another reason, if the session token has expired
+  // if the session token has expired, S3 answers a HEAD request with status 400 and does not give a reason
   if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause });
   const errorClass = Object.hasOwn(OF_THE_LIBRARY, code) ? OF_THE_LIBRARY[code] : undefined;
   return errorClass && new LibraryError(errorClass, message, { cause });

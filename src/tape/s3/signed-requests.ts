@@ -137,7 +137,7 @@ interface S3Credentials {
 }
 
 /**
- * The lifetime of credentials that this module reports to the SDK. The SDK reloads credentials five minutes before they
+ * The credentials' lifetime that this module reports to the SDK. The SDK reloads credentials five minutes before they
  * expire, so it reads the file again every minute.
  */
 const LIFE_MS = 6 * 60_000;

@@ -187,7 +187,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors from a call that need not succeed. Calls that must succeed report the same causes. */
+/** Ignores TapeErrors from a call that need not succeed. If the cause persists, calls that must succeed report it. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;

@@ -13,8 +13,8 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls before `send` fails. That many calls can isolate two or three invalid paths among a
- * thousand. A server that refuses more calls probably refuses all calls.
+ * Maximum number of refused calls before `send` fails. This number is enough to isolate two or three invalid paths
+ * among a thousand. A server that refuses more calls probably refuses all calls.
  */
 const MAX_REFUSALS = 32;
 

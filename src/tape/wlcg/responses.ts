@@ -77,7 +77,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Largest number that counts as seconds since 1970, in the year 5138. Larger numbers count as milliseconds. */
+/** Largest number that counts as seconds since 1970 (a time in the year 5138). Larger numbers count as milliseconds. */
 const LAST_SECONDS = 1e11;
 
 /**

@@ -23,7 +23,9 @@ import {
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
-/** Schema of an https URL. Also accepts an http URL of this host, because traffic within one host does not need TLS. */
+/**
+ * Schema of an https URL. Also accepts an http URL for this host, because traffic within one host does not need TLS.
+ */
 const safeUrl = () =>
   webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
     error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,

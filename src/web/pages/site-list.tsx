@@ -51,7 +51,7 @@ export function SiteList<Data, Node>({
 
 interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' | 'list' | 'columns' | 'keyOf'> {
   document: TypedDocumentNode<Data, { first: number; after?: string | null | undefined }>;
-  /** The list is reloaded when one of these parts of the site changes. */
+  /** Parts of the site that the list depends on. The list is reloaded when any of them changes. */
   parts: SitePart[];
 }
 

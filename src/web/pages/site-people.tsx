@@ -1,4 +1,4 @@
-/** Shows users with their fair shares, suspensions, and tape copies that failed verification. */
+/** Shows each user's fair share, all suspensions, and the tape copies that failed verification. */
 import {
   SiteFailuresDocument,
   type SiteFailuresQuery,

@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** The page renews a token this long before it expires. */
+/** Time before a token's expiry at which the page renews the token, in milliseconds. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
