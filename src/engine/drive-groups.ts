@@ -21,7 +21,7 @@ interface DriveGroup {
 }
 
 export class DriveGroups {
-  /** Runs the drives of all libraries except the library in the data directory (`FIRST_LIBRARY`). */
+  /** Drives of all libraries except the library in the data directory (`FIRST_LIBRARY`). */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
@@ -89,7 +89,7 @@ export class DriveGroups {
     for (const { failures } of this.groups) failures.endPauses();
   }
 
-  /** A promise that settles when all drives are released. */
+  /** Promise that settles when all drives are released. */
   get ended(): Promise<unknown> {
     return Promise.all([...this.groups].map(({ ended }) => ended));
   }

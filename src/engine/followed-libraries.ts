@@ -1,5 +1,5 @@
 /**
- * Runs work for every library except the library in the data directory. Starts and stops work when libraries are added,
+ * Runs work for each library except the one in the data directory. Starts and stops work when libraries are added,
  * changed or removed.
  */
 import { setMaxListeners } from 'node:events';
@@ -16,7 +16,7 @@ interface FollowOptions {
   stop: AbortSignal;
   /**
    * Starts a library's work.
-   * @param stop aborts when the library is changed or removed, or `FollowOptions.stop` aborts
+   * @param stop aborts when the library is changed or removed, or when `FollowOptions.stop` aborts
    * @returns a promise that settles when all of the library's work has ended
    */
   work: (library: Library, stop: AbortSignal) => Promise<unknown>;
@@ -28,7 +28,7 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for changed or removed libraries. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Settings of libraries that this program does not support, by library id. */
+  /** Settings of libraries that this program does not support, by library id; used to log each library only once. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {
@@ -58,7 +58,7 @@ export class FollowedLibraries {
     const { id, name } = library;
     const own = { key: this.options.keyOf(library), stop: new AbortController() };
     const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
-    setMaxListeners(0, stop); // every drive adds a listener
+    setMaxListeners(0, stop); // every drive adds a listener to the signal
     this.present.set(id, own);
     const work = this.options
       .work(library, stop)

@@ -1,6 +1,6 @@
 /**
  * The engine: drives that recall files, and periodic jobs. Several engines may share a database. An engine may be
- * killed at any line, because every job recovers dead engines' work.
+ * killed at any line, because other engines recover its work.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -67,23 +67,22 @@ export interface EngineOptions {
   part?: EnginePart;
   /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
-  /**
-   * Environment variables, to which library settings may refer by name. A process with one drive ignores this option.
-   */
+  /** Environment variables, to which library settings may refer by name. Not used by a process with only one drive. */
   env?: Site['env'];
-  /** Called after a disk or tape call hung and the failure was recorded. The hung call may still block a thread. */
+  /** Called when a disk or tape call has hung, after the failure is recorded. The call may still block a thread. */
   onHang?: () => void;
   /** Id of the engine, shared by all of its processes. Default: a new id. */
   engineId?: string;
   // only tests set the options below
-  /** Time after which another engine may claim an unresponsive engine's drive. */
+  /** Seconds after which another engine may claim an unresponsive engine's drive. */
   leaseSeconds?: number;
-  /** Time that `stop` waits for running work to end. */
+  /** Milliseconds for which `stop` waits for running work to end. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
   /**
-   * Pause before this engine again claims a drive or library that it could not use, so that another host can claim it.
+   * Milliseconds before this engine claims a drive or library again that it could not use, so that another host can
+   * claim it.
    */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -106,8 +105,8 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * After an engine could not use a drive, it waits this long before it claims the drive again. The pause is longer than
- * `IDLE_MS`, other engines' poll interval, so that another host can claim the drive before this one.
+ * Pause before an engine claims a drive again that it could not use. The pause is longer than the engines' poll
+ * interval, `IDLE_MS`, so that another host can claim the drive earlier.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
@@ -126,7 +125,7 @@ const LIBRARIES_MS = 5000;
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
  * and changes nothing. If `options.part` is `all`, the engine also runs the drives of all other libraries.
- * @param given the library whose drives the engine runs, or the work that the drives do
+ * @param given the library whose drives the engine runs, or the function that its drives run
  * @returns a promise that settles after the site's restore disks and drives are registered
  */
 export async function startEngine(
@@ -168,7 +167,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
-  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and job adds a listener
+  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and job adds listeners to these signals
   const workSignals = createWorkSignals();
   const { readFileSystem: read, host } = options;
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
@@ -264,7 +263,7 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Watches the disk calls that jobs make. If a call hangs, suspends the disk before another process uses it. */
+/** Watches the jobs' disk calls. If a call hangs, suspends the disk before another process uses it. */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;
@@ -272,7 +271,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, by the topic of the database notification that causes it. */
+/** Signals for new work, by the topic of the database notifications that trigger them. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal
@@ -285,7 +284,7 @@ function listen(
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // when something is suspended or resumed, there may be new work, or running work may have to stop
+  // after a suspension or resumption, new work may exist, or running work may have to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(

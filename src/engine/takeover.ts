@@ -10,7 +10,7 @@ import { type OwnerRecord, readOwner, writeOwner } from '../restore-area/owner.j
 import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from '../restore-area/ownership.js';
 
 export interface TakeoverPlan {
-  /** Reason why this Tapegate is fenced; null if it is not fenced. */
+  /** Why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
   /** Number of waiting emails and webhook messages, which are sent after the takeover. */
@@ -20,19 +20,19 @@ export interface TakeoverPlan {
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Reason why this host cannot take over the directory; undefined if it can. */
+  /** Why this host cannot take over the directory; undefined if it can. */
   problem: string | undefined;
 }
 
 const ANSWER_MS = 10_000;
 /**
- * Time to wait after writing an owner record. Within this time, a former owner that read the old record may overwrite
- * the new record.
+ * Milliseconds to wait after writing an owner record. Until then, a former owner that has read the old record may
+ * overwrite the new record.
  */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
-/** Returns the directories that a takeover would include. Changes nothing. */
+/** Returns the directories that a takeover would include, without changing anything. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
   const directories = await readOwners(ctx);
@@ -53,9 +53,9 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 }
 
 /**
- * Writes this database's identity to the owner records of all restore disks and libraries. Before the first record is
- * written, replaces the identity if another Tapegate also has it. Engines stay stopped until the takeover ends, so the
- * takeover may be killed at any point and repeated.
+ * Writes this database's identity to all restore disks' and libraries' owner records. First replaces the identity if
+ * another Tapegate also has it. Engines stay stopped until the takeover ends, so the takeover may be killed at any
+ * point and repeated.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

@@ -42,11 +42,11 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** If set, only progress events of this request are read, through an index. */
+  /** If set, only this request's progress events are read, through an index. */
   requestId?: number;
 }
 
-/** A range of event numbers, in which all events are visible to readers. */
+/** A range of event numbers. All events in the range are visible to readers. */
 interface NumberRange {
   after: bigint;
   upTo: bigint;
@@ -113,8 +113,8 @@ export class EventTable {
   }
 
   /**
-   * Reads the events in a range that match the condition, in order. The query reads by batch and primary key, because
-   * PostgreSQL's planner might otherwise choose joins that suit only small tables.
+   * Reads the events in a range that match the condition, in order. Reads by batch and primary key, because PostgreSQL
+   * might otherwise choose joins that are fast only for small tables.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
@@ -153,8 +153,8 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
- * wait for locks, and does not hold locks afterwards.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which neither
+ * waits for locks nor keeps any.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
@@ -173,12 +173,15 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 /** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Pause before the next attempt to number events while another process numbers events, which takes milliseconds. */
+/**
+ * Pause before this process tries to number events again because another process is numbering them, which takes
+ * milliseconds.
+ */
 const BUSY_MS = 10;
 
 export class EventNumbers {
   private readonly query: AskDatabase;
-  /** A PostgreSQL snapshot in which all visible events have numbers. */
+  /** A PostgreSQL snapshot; all events that it contains have numbers. */
   private seen: string | undefined;
 
   constructor(query: AskDatabase) {
@@ -237,7 +240,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // only the earlier read's readers receive its error
+    // an error in an earlier read is reported only to that read's readers
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

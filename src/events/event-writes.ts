@@ -1,6 +1,6 @@
 /**
- * Writes events with the last statements of the transaction that changes the files and requests. Event ids therefore
- * follow the commit order of transactions that change the same rows.
+ * Writes events in the last statements of the transaction that changes the files and requests. Therefore, if
+ * transactions change the same rows, their events are numbered in commit order.
  */
 import { prepared } from '../db/prepared.js';
 import { sql } from '../db/sql.js';

@@ -27,7 +27,7 @@ const MAX_QUEUE = Number(RANGE) / 2;
  * would increase the cost of garbage collection.
  */
 const AT_ONCE = 100;
-/** Interval at which the event table is polled, to limit how long events are delayed after a lost notification. */
+/** Interval at which the event table is polled, so that a lost notification delays events only briefly. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -39,8 +39,8 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events outside the connection pool if all pool connections are in use, because they may be waiting for
-   * locks.
+   * Reads new events, outside the connection pool if all of its connections are in use, because these may be waiting
+   * for locks.
    */
   private readonly news: EventTable;
   private readonly table: EventTable;
@@ -74,7 +74,8 @@ export class EventFeed {
         this.emitter.emit(`notify:${payload}`);
         if (payload === 'event') this.notify();
       },
-      onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this server
+      // after a failover, the new server may lack the old server's last transactions
+      onEnd: () => this.numbers.forget(),
     });
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
@@ -107,16 +108,16 @@ export class EventFeed {
   }
 
   /**
-   * SQL columns that describe the events that a statement sees: the number of the newest event (`newest`), and the
-   * batches with unnumbered events (`unnumbered`).
+   * SQL columns that describe which events a statement sees: the newest event's number (`newest`), and the batches with
+   * unnumbered events (`unnumbered`).
    */
   get present(): Sql {
     return this.numbers.present();
   }
 
   /**
-   * Yields the events with numbers above `after` that pass the filter, in order. Yields the events in the event table,
-   * followed by each new event. Ends when the feed closes or `signal` aborts.
+   * Yields the events with numbers above `after` that pass the filter, in order: first from the event table, then each
+   * new event. Ends when the feed closes or `signal` aborts.
    * @throws EventsGoneError if events were pruned before the reader read them
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
@@ -126,7 +127,7 @@ export class EventFeed {
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // check for an abort on each page, because the filter may reject all events in a long table
+          // check for an abort after each page, because the filter may reject all events in a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;
@@ -171,7 +172,7 @@ export class EventFeed {
         .query<Row>(statement)
         .catch(() => db.pool.query<Row>(statement)),
     );
-    this.turn = answer.catch(() => {}); // the caller below receives the error
+    this.turn = answer.catch(() => {}); // ignore the error here, because the caller receives it
     return (await answer).rows;
   }
 
@@ -210,7 +211,8 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true; // the table may contain more new events
-    // each reader reads a large batch from the table itself, so that no reader waits for events that only others want
+    // let each reader read a large batch from the table itself, so that it does not wait for events that only others
+    // want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;

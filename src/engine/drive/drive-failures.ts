@@ -21,21 +21,21 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Number of consecutive mount failures after which a volume is suspended. The number is higher for an error class that
- * allows more tries.
+ * Number of consecutive mount failures after which a volume is suspended. Error classes that allow more tries have a
+ * higher number.
  */
 const MAX_MOUNTS = 3;
 
 /**
- * Returns the error class that sets the pause after a failed mount. Mounts are retried even after PERMANENT and POLICY
- * errors, because a library may report a temporary failure with either class.
+ * Returns the error class that determines the pause after a failed mount. Mounts are retried even after PERMANENT and
+ * POLICY errors, because libraries may report temporary failures in these classes.
  */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each
- * fruitless visit.
+ * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each such
+ * visit.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -46,8 +46,8 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 const MAX_BAD_FILES = 3;
 
 /**
- * A file that failed this many times before the volume was resumed no longer counts against the volume. Otherwise
- * permanently bad files would suspend the volume again after each resume.
+ * A file that failed this many times before the volume was resumed no longer counts against the volume. Otherwise a few
+ * bad files would suspend the volume after each resume.
  */
 const MAX_EARLIER_TRIES = 3;
 
@@ -77,8 +77,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns whether the volume must not be mounted yet, because a mount failed. The pause also applies to requests made
-   * after the failed mount.
+   * Returns whether the volume must not be mounted yet, because a mount failed, even for requests made after the
+   * failure.
    */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
@@ -91,16 +91,16 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns whether a drive must wait before it visits the volume again, because no recall could start on the last
-   * visit.
+   * Returns whether a drive must wait before it visits the volume again, because it could not start any recall on the
+   * last visit.
    */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
   /**
-   * Records a visit to a volume. If no recall could start, for whatever reason, drives do not visit the volume until a
-   * pause ends.
+   * Records a visit to a volume. If no recall could start, for whatever reason, drives visit the volume only after a
+   * pause.
    */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
@@ -108,14 +108,14 @@ export class VolumeFailures {
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses. Called after a drive, volume, library or disk was suspended or resumed. */
+  /** Ends all pauses. Called after a drive, volume, library or disk is suspended or resumed. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.libraryPause = undefined;
   }
 
-  /** Resets a volume's failure count. Called after the volume was mounted and read. */
+  /** Resets a volume's failure count. Called after the volume is mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
@@ -136,7 +136,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // reset the failure count, unless the code below sets it
+    this.mounts.delete(volume); // reset the failure count; the code below may set it again
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -170,8 +170,8 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines outcomes in read order, because an unreadable file may be reported before a good file
-   * that was read earlier.
+   * any. The function examines outcomes in the order in which the files were read, which may differ from the order of
+   * the reports.
    */
   followReads(
     volume: string,
@@ -193,8 +193,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file that was unreadable at its first try since the volume was resumed. Does not count later tries,
-   * because other files may be read successfully between two tries.
+   * Counts a file if its first try after the volume was resumed failed. Does not count the file's later tries, because
+   * other files may be read successfully between two tries.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -250,9 +250,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/**
- * Resumes the drive or library if it is suspended and its next trial is due, and returns the result of `readOpening`.
- */
+/** Resumes a suspended drive or library if its next trial is due, and returns the result of `readOpening`. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -265,7 +263,7 @@ export async function openNow(
   return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 
-/** Resets the drive's failure count. Called after the drive has mounted and read a volume. */
+/** Resets the drive's failure count. Called after the drive mounts and reads a volume. */
 export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;
@@ -277,7 +275,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
  * Records a volume as mounted in the database, and calls `use`. After an unexpected error, opens the volume's circuit
  * breaker: drives visit other volumes until the pause ends.
  * @param use returns whether the visit was useful; if so, the volume's count of unexpected errors is reset
- * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
+ * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */
 export async function visitVolume(
   ctx: Context,
@@ -295,10 +293,11 @@ export async function visitVolume(
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
-    throw error; // the drive is released, and the engine that claims it next recovers unfinished recalls
+    throw error; // the drive is then released, and the engine that claims it next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount succeeded too
+  // reading and unmounting have both succeeded
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId });
   await setMount(ctx, lease, null);
   return hasRead;
 }

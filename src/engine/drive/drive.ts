@@ -1,4 +1,4 @@
-/** A drive's life cycle in an engine: claim, recover, mount, read, unmount. Detects hung calls to the tape. */
+/** A drive's life cycle in an engine: claim, recover, mount, read, unmount. Detects tape calls that hang. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure } from '../../core/errors.js';
 import { secondsOf } from '../../core/time.js';
@@ -20,12 +20,12 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './visit.js';
 
-/** Pause before the next claim, after a drive is released or an error occurs. */
+/** Pause before a drive is claimed again after it was released or after an error. */
 const RESTART_MS = 1000;
 
 /**
- * Reads with a claimed and recovered drive until another engine should have it.
- * @returns whether only other hosts can do the remaining work
+ * Reads with a claimed and recovered drive until another engine should use the drive.
+ * @returns whether the remaining work can be done only on other hosts
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
 
@@ -72,7 +72,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // skip drives whose recovery failed, until the next call
+  const done: number[] = []; // drives to skip until the next call, because their recovery may have failed
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -97,7 +97,7 @@ async function useDrive(
     end = resolve;
   });
   const calls = new CallWatch(limitsOf(ctx), (hung) => {
-    lease.giveUp(); // a hung call that returns later must not change disks or the database
+    lease.giveUp(); // if a hung call returns later, it must not change disks or the database
     end(hung);
   });
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
@@ -125,8 +125,8 @@ async function suspendHung(ctx: Context, { target, message }: HungError): Promis
 }
 
 /**
- * Mounts volumes until another engine should have the drive. @returns whether only other hosts can do the remaining
- * work
+ * Mounts and reads volumes until another engine should use the drive. @returns whether the remaining work can be done
+ * only on other hosts
  */
 async function workDrive(
   ctx: Context,
@@ -204,7 +204,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // after an error or a hung call, do not end the iterator
+    isOver = true; // do not end the iterator after an error or a hung call
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

@@ -25,7 +25,7 @@ export interface HeldLease extends Lease {
   giveUp(): void;
   calls: CallWatch;
   recordBytes(bytes: number): void;
-  /** Whether any file was read during the current visit to a volume. */
+  /** Whether a file has been read during the current visit to a volume. */
   hasRead: boolean;
   /** Time at which the current visit to a volume began. */
   visitedAt: string;
@@ -33,7 +33,7 @@ export interface HeldLease extends Lease {
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** Value of `performance.now()` before the drive was claimed. */
+  /** Value that `performance.now()` returned before the drive was claimed. */
   claimedAt: number;
   /** Aborts all work on the drive. The renewal continues. */
   stop: AbortSignal;
@@ -53,7 +53,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     onEnd: () => held.delete(lease.driveId),
   });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
-  setMaxListeners(0, signal); // each recall in a batch adds a listener
+  setMaxListeners(0, signal); // each recall in a batch adds a listener to the signal
   return {
     ...lease,
     signal,
@@ -67,14 +67,14 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
   };
 }
 
-/** Intervals between renewals, and between retries of a failed renewal, as fractions of the lease time. */
+/** Fractions of the lease time after which the lease is renewed, and after which a failed renewal is retried. */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** If a timer fires this late, the process was stalled and could not renew the lease. */
+/** A timer that fires this late shows that the process was stalled and could not renew the lease. */
 const STALL_MS = 1000;
 
-/** Time after which a measured read rate counts half as much in the average. */
+/** Milliseconds of reading after which an earlier measurement has half its weight in the average read rate. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -112,7 +112,7 @@ export class Renewal {
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt value of `performance.now()` before the lease was claimed */
+  /** @param of.claimedAt value that `performance.now()` returned before the lease was claimed */
   constructor(
     name: string,
     of: {
@@ -150,7 +150,7 @@ export class Renewal {
 
   private async renew(): Promise<void> {
     const startedAt = performance.now();
-    // an unavailable database cannot have assigned the drive to another engine
+    // while the database is unavailable, another engine cannot claim the drive
     const answer = await this.renewOnce().catch(() => 'busy' as const);
     if (this.isEnded) return;
     if (answer === 'lost') return this.lose();
@@ -168,8 +168,8 @@ export class Renewal {
   }
 
   /**
-   * Sets the timer that gives the lease up when it expires. If the process was stalled, the timer waits for the overdue
-   * renewal before it gives the lease up.
+   * Sets the timer that gives up the lease when it expires. If the process was stalled, the timer first waits for the
+   * overdue renewal.
    */
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
@@ -194,13 +194,15 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that may be opened for each confirmation of the lease. Opening a partial file too late does
- * no harm, because the file is empty and does not replace another file.
+ * Number of partial files that may be opened after each confirmation of the lease. A partial file opened too late does
+ * no harm, because it is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Time for which finished copies are collected to share one lease confirmation. It is short compared with a sync. */
+/**
+ * Milliseconds for which finished copies are collected to share one lease confirmation; much less than a sync takes.
+ */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -223,12 +225,12 @@ export class Confirmations {
   }
 
   /**
-   * Confirms the lease before a partial file is opened. The caller must await each call before it makes the next.
+   * Confirms the lease before a partial file is opened. The caller must await each call before the next call.
    * @throws NotHeldError
    */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // if the query below fails, nothing may be opened
+      this.openings = 0; // if the query below fails, partial files may not be opened
       const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {

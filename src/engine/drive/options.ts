@@ -1,4 +1,4 @@
-/** Options for a drive: its lease, its signals, and the state that all drives of the engine share. */
+/** Options for a drive: its lease, its signals, and the state that all of the engine's drives share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -15,10 +15,10 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Aborts running work. */
   abort: AbortSignal;
-  /** Ends the wait for aborted work. A call that is still running when this signal aborts counts as hung. */
+  /** Ends the wait for aborted work. If a call is still running when this signal aborts, it is considered hung. */
   leave: AbortSignal;
   disks: FailingDisks;
-  /** Called after a disk or tape call hung, the failure was recorded, and the drive was released. */
+  /** Called when a disk or tape call has hung, after the failure is recorded and the drive is released. */
   onHang: () => void;
 }
 
@@ -30,12 +30,12 @@ export interface DriveOptions extends LeaseOptions {
   running: RunningRecalls;
   failures: VolumeFailures;
   /**
-   * Maximum sleep of an idle drive. The drive must poll, because no signal is sent when a failed recall's pause ends.
+   * Maximum time between an idle drive's polls. The drive must poll, because no signal is sent when a failed recall's
+   * pause ends.
    */
   idleMs: number;
   /**
-   * After this host could not use a drive, it waits this long before it claims the drive again, so that another host
-   * can.
+   * Milliseconds before this host claims a drive again that it could not use, so that another host can claim the drive.
    */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -93,6 +93,6 @@ export class RunningRecalls {
 
 interface BatchAbort {
   abort: AbortController;
-  /** Number of recalls in the batch that have not been stopped. */
+  /** Number of recalls in the batch that are not stopped. */
   remaining: number;
 }

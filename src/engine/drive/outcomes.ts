@@ -15,14 +15,11 @@ import {
   pauseSeconds,
 } from './retry.js';
 
-/**
- * Thrown when a failed recall's copy could not be removed or examined. The property `cause` contains the error that
- * ended the recall.
- */
+/** Thrown if a failed recall's copy cannot be removed or examined. `cause` is the error that ended the recall. */
 export class UnseenError extends Error {}
 
 /**
- * Errors caused by the tape, not by the restore disk. After a tape error that is not retried, the file's second tape
+ * Errors that the tape caused, and not the restore disk. After a tape error that is not retried, the file's other tape
  * copy, if any, is read.
  */
 const tapeErrors = new WeakSet<object>();
@@ -36,7 +33,7 @@ function isTapeFault(thrown: unknown): boolean {
   return error instanceof TapeError && tapeErrors.has(error);
 }
 
-/** Logs a failed recall. @returns the outcome: the recall is retried after a pause, or has failed permanently */
+/** Logs a failed recall. @returns its outcome: a retry after a pause, or a permanent failure */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
@@ -73,7 +70,9 @@ export function toReturned({ fileId }: RunningRecall): RecallOutcome {
   return { fileId, kind: 'returned' };
 }
 
-/** Returns the outcome of a recall whose disk is full. The next try uses another disk, or waits for free space. */
+/**
+ * Returns the outcome of a recall that found its disk full. The next try uses another disk, or waits for free space.
+ */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
@@ -86,7 +85,7 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
-/** Logs a postponed recall. @returns the outcome, including when the recall is tried again */
+/** Logs a postponed recall. @returns its outcome, with the time of the next try */
 export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

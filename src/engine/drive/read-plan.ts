@@ -45,15 +45,12 @@ export class ReadPlan<F extends PlannedFile> {
     return this.files.length === 0;
   }
 
-  /** Whether the plan must be renewed before more files are taken. */
+  /** Whether the plan must be renewed before more files are taken from it. */
   get isDue(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /**
-   * Chooses the plan's files again. The new plan is empty if no file is waiting, or if the drive should change to
-   * another volume.
-   */
+  /** Chooses the plan's files again: none if no file is waiting, or if the drive should change to another volume. */
   async renew(): Promise<void> {
     this.files = await this.choose();
     this.madeAt = performance.now();
@@ -76,7 +73,7 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A read plan for files of any type. */
+/** A read plan, whatever the type of its files. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;

@@ -46,15 +46,15 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Time, by `performance.now()`, at which the batch began, before disks were assigned to its files. */
+  /** Time, by `performance.now()`, at which the batch began: before disks were assigned to its files. */
   since: number;
-  /** Each traced recall's `traceparent` value, by file id; undefined if no request is traced. */
+  /** The `traceparent` values of traced recalls, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
-  /** Aborts when every recall in the batch has been stopped. */
+  /** Aborts when all recalls in the batch are stopped. */
   signal: AbortSignal;
-  /** Ends the batch. Called when no recall in the batch is still running. */
+  /** Ends the batch. Called when none of its recalls is running any more. */
   end(): void;
 }
 
@@ -71,11 +71,11 @@ interface BatchWork {
 }
 
 /**
- * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal stops it, its outcome is
- * `returned`.
+ * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, the recall's outcome
+ * is `returned`.
  * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
- *   outcomes are reported. If `written` rejects, some recalls have no outcome. `failure` is the error that made the
- *   volume unreadable; if it is set, recalls of unread files are `returned`
+ * outcomes are reported. If `written` rejects, some recalls have no outcome. `failure` is the error that made the
+ * volume unreadable; if it is set, the outcome for files that were not read is `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -102,7 +102,10 @@ class BatchRun {
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** Chain of promises, one for each report. After the first failed report, no further outcomes are reported. */
+  /**
+   * Promise for the last report, chained to all earlier reports. After a failed report, no further outcomes are
+   * reported.
+   */
   private reporting = Promise.resolve();
   /** The error that shows that the whole volume, and not only a single file, is unreadable. */
   failure: VolumeError | undefined;
@@ -163,9 +166,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if a sync fails,
-   * because the copy may be lost if the disk's host crashes. Also marks an outcome `isUnseen` if an empty directory
-   * created for the recall cannot be removed. Never rejects.
+   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if the sync fails,
+   * because the copy may be lost in a crash, or if an empty directory created for the recall cannot be removed. Never
+   * rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -195,13 +198,13 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, not the file
+    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, and not the file
     // the library stages the file again, so that the drive can read other files meanwhile
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
-      // postpone the file for longer than the volume, so that the next visit reads other files first
+      // postpone the file for longer than the volume, so that the drive's next visit reads other files first
       if (error instanceof RetryLaterError)
         return toPostponed(this.ctx, recall, new PostponedError(error.message, 2 * error.retryAfterSeconds));
       return toReturned(recall);
@@ -223,7 +226,7 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // take the ended recalls before the sync, because the sync does not cover copies placed later
+      // take the ended recalls from the list before the sync, because the sync does not cover copies placed later
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
@@ -257,7 +260,7 @@ interface CopyWork {
 
 type Identity = { ino: bigint; mtimeNs: bigint };
 
-/** One recall's copy, in the states from OPENED to PLACED. A failed step removes the partial file. */
+/** One recall's copy, in the states from OPENED to PLACED. If a step fails, the partial file is removed. */
 class RecalledCopy {
   private readonly work: CopyWork;
   private readonly recall: RunningRecall;
@@ -281,7 +284,8 @@ class RecalledCopy {
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // after a stall, do not create a directory or partial file, because another engine may have cleaned up already
+    // after a stall, do not create a directory or partial file, because another engine may have cleaned up after this
+    // recall
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -289,8 +293,8 @@ class RecalledCopy {
   }
 
   /**
-   * Changes the copy's state from OPENED to READ: reads the whole file. When the promise settles, the last writes to
-   * disk may still be pending.
+   * Changes the copy's state from OPENED to READ: reads the whole file. When the returned promise settles, the last
+   * writes to disk may still be pending.
    * @throws TapeError MEDIA if the tape copy differs from the catalogue
    */
   async read(volume: MountedVolume, signal: AbortSignal): Promise<Sums> {
@@ -347,7 +351,7 @@ class RecalledCopy {
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // discard the partial file, a second hard link to the copy, because no later job would find it
+    // discard the partial file, which is a second hard link to the copy, because no later job would find it
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
@@ -355,8 +359,8 @@ class RecalledCopy {
 
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
-   * @returns `unsure` if the copy is in place but the partial file may still exist; the stats of an unrecorded file
-   *   with the same bytes
+   * @returns `placed`; `unsure` if the copy is in place but the partial file may still exist; or the stats of an
+   * unrecorded file with the same bytes
    * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
@@ -368,9 +372,9 @@ class RecalledCopy {
         return 'placed';
       } catch (error) {
         const found = await this.onDisk(() => statIn(directory, name)).catch(() => undefined);
-        // the copy is in place: a network file system lost the reply, or the partial file could not be removed
+        // the copy is in place, but a network file system lost the reply, or the partial file could not be removed
         if (found && storedStats(found).ino === ino) return 'unsure';
-        // a slow disk may still put the copy in place after the error
+        // a slow disk may put the copy in place even after the error
         if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
       }
       if (attempt === 2 || !(await this.removeStaleCopy())) {
@@ -397,7 +401,7 @@ class RecalledCopy {
 
   /**
    * Returns the copy's ctime; null if the ctime cannot be read, so that later checks compare the checksum. Never
-   * rejects, because the copy is already in place, and a retry would fail because of the existing copy.
+   * rejects, because the copy is already in place and would make a retry fail.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -409,10 +413,11 @@ class RecalledCopy {
     }
   }
 
-  /** Removes the copy that an earlier recall left without a recorded outcome. @returns whether a copy was removed */
+  /** Removes a copy that an earlier recall left without a recorded outcome. @returns whether a copy was removed */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      if (stale.ino === null || stale.path !== this.recall.path) continue; // the file has been renamed
+      // the file has been renamed since, so the copy is at another path
+      if (stale.ino === null || stale.path !== this.recall.path) continue;
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
         return found !== 'changed' && (await removeCopy(stale, found));
@@ -423,8 +428,7 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the existing file's stats if it has the copy's bytes and the copy's users may read it. Reads the whole
-   * existing file.
+   * Reads an existing file, and returns its stats if it has the copy's bytes and the copy's users may read it.
    * @throws the disk's error, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
@@ -436,7 +440,7 @@ class RecalledCopy {
     const read = (file: string, like: string) =>
       this.onDisk((tick) => checksumOf(path.join(directory.fdPath, file), like, tick));
     if ((await read(name, checksum)) !== checksum) return undefined;
-    // an Adler-32 detects tape errors, but does not prove that two files are equal
+    // an Adler-32 checksum detects tape errors, but does not prove that two files are equal
     const isEqual =
       !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
     return isEqual ? existing : undefined;

@@ -12,13 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/**
- * How long to wait for files to be removed after the lease has ended. The time is limited, because the database may
- * hang.
- */
+/** How long removals may take after the lease ends. The time is limited, because the database may hang. */
 const LEASE_MARGIN_MS = 1000;
 
-/** Total time and interval for retrying failed removals after the lease is lost. */
+/** For how long, and at which interval, failed removals are retried after the lease is lost. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -34,10 +31,10 @@ export class Remains {
   }
 
   /**
-   * Returns a function that removes the empty directories created for a recall that did not put a copy in place. The
-   * function also removes the partial file if it may exist (`isUnseen`). The function never rejects, and returns false
-   * if a later job must remove the files. For recalls that end together, the function examines each directory only
-   * once.
+   * Returns a function that cleans up after a recall that did not put a copy in place. It removes empty directories
+   * created for the recall, and the partial file if it may exist (`isUnseen`). The function never rejects, and returns
+   * false if a later job must remove the files. For recalls that end together, the function examines each directory
+   * only once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -57,16 +54,17 @@ export class Remains {
   }
 
   /**
-   * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries a failed
-   * removal. After the lease is lost, the periodic job may already have run, so this engine retries for a minute. A
-   * late retry is safe, because no other engine uses the partial file, and any process may remove an empty directory.
+   * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
+   * removals. If the lease is lost, the job may already have run, so this engine retries for a minute. A late retry is
+   * safe, because no other engine uses the partial file, and any process may remove an empty directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;
     const { calls: jobCalls } = this.disks;
     for (;;) {
       if (await this.removeRemainsOnce(recall, isUnseen)) return true;
-      const isHung = this.lease.calls.hasHung || jobCalls.hasHung; // the disk is suspended, and this process will exit
+      // the hung disk is suspended, and this process will exit
+      const isHung = this.lease.calls.hasHung || jobCalls.hasHung;
       if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
       await sleep(CLEANUP_PAUSE_MS, undefined, { ref: false });
     }
@@ -91,7 +89,7 @@ async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
     await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
   } catch {
-    // `done` aborted before the wait was over
+    // `done` has aborted
   }
   return false;
 }

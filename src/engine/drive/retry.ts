@@ -12,7 +12,7 @@ interface Rule {
 
 /**
  * Retry rules by error class. SPACE errors are retried without limit. POLICY and PERMANENT errors are not retried,
- * because a retry would fail too.
+ * because every retry would fail.
  */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
@@ -38,14 +38,14 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
 /** Returns whether a failure counts as a try. A recall that waits for free disk space does not count as a try. */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
-/** Returns the seconds until a drive visits a volume again after `before` + 1 unexpected errors. */
+/** Returns the seconds until a drive visits a volume again after an unexpected error that followed `before` others. */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
 /**
- * Pause before a recall is tried again if it failed because too many files were open. The failure does not count as a
+ * Seconds before a recall that failed because too many files were open is tried again. The failure does not count as a
  * try.
  */
 export const EXHAUSTED_PAUSE_SECONDS = 5;

@@ -1,6 +1,6 @@
 /**
- * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
- * drive through the database. A process with more drives than its share releases a drive between two volumes. For a few
+ * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
+ * one through the database. A process with more drives than its share releases a drive between two volumes. For a few
  * seconds, only processes that requested a drive may claim the released drive. Afterwards, the process that released
  * the drive may claim it again, so that the drive does not stay unused.
  */
@@ -15,10 +15,7 @@ import {
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/**
- * Time after which a request for a drive expires, unless the process repeats it. An engine looks for a drive every
- * second, and repeats its request after `REQUEST_INTERVAL_MS`.
- */
+/** Seconds after which a request for a drive expires, unless the process repeats it every `REQUEST_INTERVAL_MS`. */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
@@ -29,10 +26,13 @@ const REQUEST_INTERVAL_MS = 3000;
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
-/** Minimum time between two releases of a drive, so that other engines have time to claim the first drive. */
+/** Minimum time between releases of two drives, so that other engines have time to claim the first drive. */
 const RELEASE_INTERVAL_MS = 1000;
 
-/** For this time, a process that could not use a drive does not request one, and gives all other processes priority. */
+/**
+ * Milliseconds for which a process that could not use a drive does not request drives, and gives all other processes
+ * priority.
+ */
 const YIELD_MS = 120_000;
 
 /** A process's drive share in one library. Drives are shared separately in each library. */
@@ -42,7 +42,7 @@ export class DriveShare {
   // all times below are values of `performance.now()`
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
-  /** Time at which each drive became free for other engines, by drive id. */
+  /** When each drive became free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keepsUntil = 0;
   private nextReleaseAt = 0;
@@ -71,9 +71,9 @@ export class DriveShare {
   }
 
   /**
-   * Called while no volume is mounted.
-   * @returns whether the caller must release the drive for another engine; true for only one drive within
-   *   `RELEASE_INTERVAL_MS`
+   * Must be called only while the drive is empty.
+   * @returns whether the caller must release the drive for another engine; true for at most one drive per
+   * `RELEASE_INTERVAL_MS`
    */
   async mustRelease(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
@@ -124,12 +124,13 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
+    // set before the write, so that only one of the process's drives writes a request
+    this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );
     this.writing = written.catch(() => {
-      this.requestedAt = Number.NEGATIVE_INFINITY; // the write failed: write again before the next claim
+      this.requestedAt = Number.NEGATIVE_INFINITY; // the write failed, so write the request again before the next claim
     });
     return written;
   }

@@ -1,7 +1,7 @@
 /**
  * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
- * can no longer put copies in place, and requeues the recalls. Does not remove a copy that may be in place but was not
- * reported. The file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
+ * can no longer put copies in place, and requeues the recalls. Keeps a copy that may be in place but was not reported.
+ * The file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -26,7 +26,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 /**
  * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
  * bad recall does not delay the drive or other recalls. If a recall cannot be requeued, the doctor reports it, and the
- * engine that claims the drive next tries again.
+ * engine that claims the drive next tries to requeue it.
  * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {

@@ -31,8 +31,8 @@ import { countEnded } from './recall-counts.js';
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
- * Writes the outcomes of recalls to the database, in order. Methods do not block or throw; the caller must await
- * `written`.
+ * Writes the outcomes of recalls to the database, in order. The methods do not wait for the writes, and do not throw;
+ * the caller must await `written`.
  */
 class OutcomeWriter {
   private readonly ctx: Context;
@@ -46,15 +46,16 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** A promise that settles when all queued writes have ended. Rejects with the error of the first failed write. */
+  /** Promise that settles when all queued writes have ended. It rejects with the first failed write's error. */
   get written(): Promise<unknown> {
     return this.last;
   }
 
   /**
    * Queues the outcomes of recalls to be written.
-   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import
-   *   changed a file, its outcome is passed as `returned`, because it does not describe the volume's current contents
+   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
+   * changed a file, its outcome is passed as `returned`, because the outcome says nothing about the volume's current
+   * contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -96,8 +97,7 @@ export class BatchReader {
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
-   * Whether any recall in the current plan could start. If no recall could start, the plan is not renewed, to prevent
-   * an endless loop.
+   * Whether any recall in the current plan could start. Otherwise the plan is not renewed, to prevent an endless loop.
    */
   private hasStarted = true;
 
@@ -110,10 +110,10 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until no recall can start, or the drive must stop. After each batch is read, waits until the previous
+   * Reads batches until no recall can start, or the drive must stop. After reading each batch, waits until the previous
    * batch's copies are written.
    * @param isOver returns whether the drive must stop reading
-   * @param readBatch must call `read`, or end the batch if `read` cannot be called
+   * @param readBatch must either call `read` or end the batch
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
@@ -158,24 +158,20 @@ export class BatchReader {
    * be in place.
    */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
-    const isNoTry = signal.aborted || error instanceof DiskError; // the error does not show which copies are affected
+    // a disk error does not count as a try, because it does not show which copies are affected
+    const isNoTry = signal.aborted || error instanceof DiskError;
     const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
     report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
-  /**
-   * Requeues the recalls in a batch that was started but not read, because no other drive reads RUNNING recalls.
-   */
+  /** Requeues the recalls in a batch that was started but not read, because no other drive reads RUNNING recalls. */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
     batch?.end();
     if (batch) this.outcomes.report(batch.recalls.map(toReturned));
   }
 
-  /**
-   * Returns whether there is another batch to read. Renews the plan if it is due, unless another batch is already
-   * started.
-   */
+  /** Returns whether another batch can be read. Renews the plan if this is due and no further batch is started. */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
     if (this.plan.isEmpty && !this.hasStarted) return false; // no recall for the remaining files can start now
@@ -185,8 +181,8 @@ export class BatchReader {
   }
 
   /**
-   * Returns the next batch, and starts the one after it, unless the plan must be renewed. The caller must end the
-   * returned batch, which is empty if no recall could start.
+   * Returns the next batch, and starts the following batch unless the plan must be renewed. The returned batch is empty
+   * if no recall could start, and the caller must end it.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
@@ -210,7 +206,7 @@ export class BatchReader {
   }
 
   /**
-   * Starts the recalls of the plan's next files. Takes the files from the plan before the first `await`, so that a
+   * Starts the recalls of the plan's next files. Takes the files from the plan before awaiting anything, so that a
    * concurrent call takes other files.
    */
   private async start(): Promise<Batch> {
@@ -240,7 +236,7 @@ export class BatchReader {
   }
 
   /**
-   * Ends all work on the volume, even after an error, because another engine may claim the drive next.
+   * Ends all work on the volume, even after an error, before another engine can claim the drive.
    * @param unmount called when the last copies are in place, or were discarded after an abort
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {
@@ -249,7 +245,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // await the writes last, because `giveBackAhead` still reports outcomes
+      await this.outcomes.written; // await the writes last, because `giveBackAhead` also reports outcomes
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Compares tape copies with the catalogue while a drive is idle. Stops after the current file if a recall is waiting.
+ * Compares tape copies with the catalogue while a drive is idle. Stops after the current copy if a recall is waiting.
  */
 
 import { isExhausted } from '../../core/errors.js';
@@ -25,7 +25,7 @@ const PAGE = 100;
 
 /**
  * Verifies the unconfirmed tape copies on one volume.
- * @param how.failures counts failed mounts, which do not count as tape copy failures
+ * @param how.failures counts failed mounts, which are not the tape copies' fault
  * @returns true if the caller may verify another volume next; false if a recall needs the drive, or all tape copies are
  *   confirmed
  * @throws DriveError, LibraryError
@@ -93,7 +93,7 @@ export function describeMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** Logs a failed verification. @returns the error, and when the tape copy is verified again */
+/** Logs a failed verification. @returns the error to record, and when to verify the tape copy again */
 export function explainFailure(
   ctx: Context,
   copy: Pick<UnconfirmedCopy, 'path' | 'attempts'>,

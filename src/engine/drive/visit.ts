@@ -1,6 +1,4 @@
-/**
- * A drive's visit to one volume: reads it batch by batch, and leaves it when other volumes are due.
- */
+/** A drive's visit to one volume: reads it batch by batch until other volumes are due. */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
@@ -106,7 +104,8 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      await written; // requeue recalls before the failure is recorded, so that they also wait for the next mount
+      // requeue the batch's recalls before the failure is recorded, so that these recalls are postponed too
+      await written;
       return await this.recordFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);

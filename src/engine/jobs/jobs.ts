@@ -4,8 +4,8 @@ import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * A periodic job. A job finds its own work and may be killed at any line, because its next run completes unfinished
- * work.
+ * A periodic job. A job finds its own work, and may be killed at any line, because its next run completes the
+ * unfinished work.
  */
 export interface Job {
   /** Name of the job in logs and metrics. */
@@ -15,13 +15,13 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes or expires data that has reached a certain age. If so, the job is skipped while the
-   * database's clock is implausible.
+   * Whether the job deletes data, or ends requests, at a certain age. If so, the job is skipped while the database's
+   * clock is implausible.
    */
   isByTime?: boolean;
   /**
-   * Factor by which the run time is multiplied to get the pause between two runs. Set for an expensive job that most
-   * signals do not concern.
+   * Pause between two runs, as a multiple of the run time. Set for an expensive job that has nothing to do after most
+   * signals.
    */
   pauseFactor?: number;
   run: () => Promise<unknown>;
@@ -29,15 +29,15 @@ export interface Job {
 
 /** Minimum pause between two runs of a job. It limits the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause before a signal can start the next run, because a user may be waiting for the job's result. */
+/** Maximum pause before a signal starts the next run, because a user may be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
-/** Maximum delay between the first runs of two jobs. */
+/** Maximum delay between one job's first run and the next job's first run. */
 const STAGGER_MS = 50;
 
 /**
  * Runs jobs until `stop` aborts. Logs errors, and runs a failed job again after a pause. Staggers the first runs, so
- * that a new engine does not open connections for all jobs at the same time.
+ * that a new engine does not open database connections for all jobs at the same time.
  * @returns a promise that settles when all jobs have ended
  */
 export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
- * do not send the same email. After a crash or a stall, an email may be sent again, with the same Message-ID so that
- * mail systems can detect the duplicate.
+ * do not send the same email. After a crash or a stall, an email may be sent twice, but with the same Message-ID, so
+ * that mail systems can detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -21,13 +21,12 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pauses after the first, second and further consecutive failures to send an email. The last pause is repeated. */
+/** Pause after each consecutive failure to send an email. After the last element, the last pause is repeated. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Time after which an email is dropped if the mail server still defers it. RFC 5321, section 4.5.4.1, requires at least
- * four or five days. The time is counted from the first deferral; an unreachable mail server does not count as a
- * deferral.
+ * Seconds after which an email is dropped if the mail server still defers it. RFC 5321, section 4.5.4.1, requires at
+ * least four or five days. The time begins with the first deferral by a mail server that can be reached.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /**
@@ -42,9 +41,9 @@ export interface MailSignals {
 }
 
 /**
- * Sends all due emails in order.
- * @param transport connection to the mail server. Without a connection, emails are only logged, unless another engine
- *   had a mail server in the last 7 days
+ * Sends all due emails, one after another.
+ * @param transport connection to the mail server. Without it, emails are only logged, or left to another engine that
+ * had a mail server in the last 7 days
  * @returns the number of emails that were sent, logged or tried
  */
 export async function sendMail(
@@ -63,7 +62,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    // check ownership before the claim, because an email that is claimed but not sent is delayed
+    // check the restore disks' owner before the claim, because an email that is claimed but not sent is delayed
     await confirmOwned(ctx);
     if (!(await claimMail(ctx, claim))) break;
     processed++;
@@ -121,14 +120,12 @@ function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): bool
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }
 
-/**
- * Returns whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`.
- */
+/** Returns whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`. */
 function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Returns the error text without the SMTP password, which a mail server may repeat in its response. */
+/** Returns the error text, but removes the SMTP password, which a mail server may repeat in its response. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;

@@ -27,7 +27,7 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 
 /**
  * Maximum number of messages sent concurrently, in total and per quota. The limit per quota prevents a user's slow
- * webhooks from blocking other users.
+ * webhooks from delaying other users' messages.
  */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
@@ -71,12 +71,12 @@ export class WebhookSender {
         if (options.stop.aborted) return;
       }
     } catch (error) {
-      logFailure(ctx.log, error, 'webhook'); // a claimed message becomes due again when its claim expires
+      logFailure(ctx.log, error, 'webhook'); // the message becomes due again when its claim expires
     }
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    // check ownership before the claim, because a message that is claimed but not sent is delayed
+    // check the restore disks' owner before the claim, because a message that is claimed but not sent is delayed
     await confirmOwned(this.ctx);
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
@@ -124,11 +124,11 @@ interface PostOptions {
   /** Time at which the message is sent, in seconds since 1970. */
   now: number;
   userAgent: string;
-  /** Replaces the site's DNS resolver in tests. */
+  /** In tests, replaces the site's DNS resolver. */
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the signature header's value: `v1` and a signature for each secret. */
+/** Returns the signature header's value, which contains a `v1` signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));

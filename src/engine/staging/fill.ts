@@ -1,8 +1,8 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
  * volume by volume, until the library's depth or the restore area is full. Files that are already requested from the
- * library count as if they were delivered to their users. Otherwise a user with a long queue could take up the whole
- * depth.
+ * library count as if they were delivered to their users. Otherwise a user with a long queue could use the library's
+ * whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -30,15 +30,15 @@ import type { OpenStagingLibrary } from './open-library.js';
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** A slice contains the files that are chosen together. Its maximum size is the depth divided by this number. */
+/** Files are chosen in slices, each of at most the library's depth divided by this number. */
 const SLICE_FRACTION = 10;
 
-/** Maximum number of slices in one run. The next run, which follows soon, chooses more files. */
+/** Maximum number of slices in one run. The next run follows soon and chooses more files. */
 const MAX_SLICES = 50;
 
 /**
- * No files are requested while more than this fraction of the depth is used, so that single files are collected into
- * larger stage requests.
+ * While more than this fraction of the depth is used, no files are requested, so that they are collected into larger
+ * stage requests.
  */
 const FULL_FRACTION = 0.9;
 
@@ -101,7 +101,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files for which there was no space have left the queue; users with more files get another slice
+      // files that did not fit have left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

@@ -1,7 +1,4 @@
-/**
- * A staging library that an engine uses. Its request and byte counts are written to the database after each piece of
- * work.
- */
+/** A staging library that an engine uses. */
 
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
@@ -15,8 +12,8 @@ export interface OpenStagingLibrary {
   name: string;
   library: StagingLibrary;
   /**
-   * Maximum number of files, and of bytes, that are requested from the library but not yet read. If `bytes` is null,
-   * only the space in the restore area limits the bytes.
+   * How many files and bytes may be requested from the library but not yet read. If `bytes` is null, only the restore
+   * area's free space limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
 }
@@ -29,8 +26,8 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 }
 
 /**
- * Adds the library's request and byte counts to the database. Called after each piece of work. Never rejects: if the
- * write fails, the next call writes the counts.
+ * Adds the library's request and byte counts to the database. Called after each task for the library. Never rejects: if
+ * the write fails, the next call writes the counts.
  */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;

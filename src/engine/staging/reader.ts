@@ -1,7 +1,7 @@
 /**
- * The work of a staging library's drive, which does not mount volumes. The drive reads ready files into the restore
- * area in batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive
- * next requeues unfinished recalls (drive/stale-files.ts).
+ * The work of a staging library's drive, which does not mount volumes. The drive reads staged files into the restore
+ * area in batches, and verifies tape copies while no recall's file is staged. After a crash, the engine that claims the
+ * drive next requeues unfinished recalls (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -31,7 +31,7 @@ import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 
 /**
- * Reads ready files, even while the library is draining. Releases the drive if the library refuses to work, because
+ * Reads staged files, even while the library is draining. Releases the drive if the library refuses to work, because
  * another host may have access to the library.
  */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {
@@ -51,7 +51,7 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 }
 
 /**
- * Reads ready files until no recall can start, the library is unreadable, or the drive must stop.
+ * Reads staged files until no recall can start, the library is unreadable, or the drive must stop.
  * @throws database errors. After an error, the engine that claims the drive next recovers recalls that are still
  *   RUNNING
  */
@@ -71,7 +71,8 @@ async function readReadyFiles(
 }
 
 /**
- * Time after which a plan is renewed, because more files have become ready, and other drives have read planned files.
+ * Milliseconds after which a plan is renewed, because more files are staged by then, and other drives have read planned
+ * files.
  */
 const RENEW_MS = 2000;
 
@@ -98,7 +99,7 @@ class ReadingVisit {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // a random order finds a readable file sooner if many files are unreadable
+    // while reads fail, use a random order, which finds a readable file sooner
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -158,7 +159,7 @@ class ReadingVisit {
   }
 
   /**
-   * Pauses or suspends an unreadable library. The failure is recorded only for the library, not for its volumes and
+   * Pauses or suspends an unreadable library. Records the failure only for the library, and not for its volumes and
    * files.
    */
   private async pause(error: unknown): Promise<void> {
@@ -178,7 +179,7 @@ class ReadingVisit {
 /**
  * Verifies one tape copy.
  * @returns whether there was a tape copy to verify
- * @throws LibraryError if the library is unreadable, so that the tape copy is not verified
+ * @throws LibraryError if the library is unreadable; the tape copy is then not verified
  */
 async function readBackNext(
   ctx: Context,
@@ -212,7 +213,7 @@ async function readBackNext(
 }
 
 /**
- * Logs that a ready tape copy is temporarily unreadable.
+ * Logs that a staged tape copy is temporarily unreadable.
  * @returns a verification failure that does not count as a try
  */
 function postpone(ctx: Context, { path }: ReadyCopy, { message, seconds }: PostponedError): VerificationFailure {

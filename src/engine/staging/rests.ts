@@ -1,12 +1,16 @@
 /**
- * Computes pauses after staging library failures, and poll intervals for stage requests. Contains only pure functions.
+ * Computes pauses after staging library failures, and intervals between polls of stage requests. Contains only pure
+ * functions.
  */
 import { RetryLaterError } from '../../tape/staging.js';
 
 /** Pause after a library failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/** Pause before a file that did not fail is requested again. The pause doubles with each repeated request. */
+/**
+ * Pause before a file is requested again although staging it did not fail. The pause doubles with each repeated
+ * request.
+ */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**
@@ -28,8 +32,8 @@ export function againSeconds(before: number): number {
 }
 
 /**
- * Returns the seconds until a stage request is polled again: a quarter of its age, but from `least` to `most`. A fast
- * request is noticed soon after it ends, and a slow request is polled rarely.
+ * Returns the seconds until a stage request is polled again: a quarter of its age, within limits. So the end of a fast
+ * request is noticed soon, and a slow request is polled rarely.
  * @param random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(

@@ -1,9 +1,9 @@
 /**
- * Presents a staging library's ready files to drive/recall.ts as a mounted volume. An interrupted read is resumed only
- * if a validator or the checksum would reveal that the file was replaced during the interruption.
+ * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. An interrupted read is
+ * resumed only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes undelivered files from an unreadable library. If a storage element loses one pool, only that pool's
- * files are undelivered, and files in other pools must not wait.
+ * Distinguishes an unreadable library from single files that it does not deliver. If a storage element loses one pool,
+ * files in its other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -24,13 +24,13 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this number of consecutive interruptions, each after fewer than `MIN_BYTES` bytes. */
+/** A read is abandoned after this many interruptions in a row if fewer than `MIN_BYTES` bytes are read between them. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A file may be ready according to the library, but not ready when read. The file is staged again this many times;
- * later repeats count as tries.
+ * A library may report a file as staged although it cannot be read yet. The file is then staged again up to this many
+ * times; later repeats count as tries.
  */
 const MAX_RETURNS = 5;
 
@@ -52,8 +52,8 @@ export class StagedSource implements MountedVolume {
    * Reads a file.
    * @throws PostponedError if the library may still deliver other files
    * @throws LibraryError if the library is unreadable
-   * @throws NotReadyError if the library reported the file as ready, but the file is not ready
-   * @throws TapeError if the library wrongly reported the file as ready more than `MAX_RETURNS` times
+   * @throws NotReadyError if the library reported the file as staged, but the file cannot be read yet
+   * @throws TapeError if the library wrongly reported the file as staged more than `MAX_RETURNS` times
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
@@ -98,15 +98,15 @@ export class StagedSource implements MountedVolume {
           from += BigInt(chunk.length);
           yield chunk;
         }
-        // a connection that ends early may look like the end of the file
+        // the file seems to end early: the connection may have been closed
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // before the recall is postponed, record that the file is not ready, so that it is staged again
+        // before the recall is postponed, record that the file cannot be read yet, so that it is staged again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
-        // an error after the file's last byte means that the bytes are wrong
+        // do not resume after the file's last byte, because such an error means that the bytes are wrong
         if (!isBreak(error) || !canResume() || from >= size || breaks >= MAX_BREAKS) throw error;
       }
     }
@@ -115,8 +115,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time to read each chunk, and to read each 64 kB. The caller's time to process a chunk does not count.
-   * After a timeout, aborts the read, so that its connection or process ends.
+   * Limits the time for each chunk, and for each 64 kB that are read. The time that the caller takes to process a chunk
+   * does not count. After a timeout, aborts the read, so that its connection or process ends.
    */
   private async *follow(
     file: StagedFile,
@@ -173,7 +173,7 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called after the library delivered a file, or refused one for a reason that concerns only that file. */
+  /** Called when the library has delivered a file, or has refused it for a reason that concerns only that file. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
@@ -185,8 +185,7 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which the library is paused, if any. If the library did not deliver any file, this is the last file's
-   * error.
+   * The error for which the library is paused, if any: the last file's error if the library did not deliver any file.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -37,13 +37,13 @@ interface StagerOptions {
   stop: AbortSignal;
   signals: readonly WorkSignal[];
   /**
-   * Maximum pause between two runs without a signal. No signal is sent when a poll is due, or when a recall's pause
-   * ends.
+   * Maximum pause between two runs. The limit is needed because no signal is sent when a poll is due, or when a
+   * recall's pause ends.
    */
   idleMs: number;
   /**
-   * After a library refuses to work, this engine pauses for this time, so that an engine with access to the library can
-   * claim it.
+   * Milliseconds for which this engine pauses after a library refuses to work, so that an engine with access to the
+   * library can claim it.
    */
   unusablePauseMs: number;
   measure: MeasureDisks;
@@ -55,7 +55,7 @@ interface StagerOptions {
  */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** If the library sets no end time for a staged file, the database treats the file as staged for this time. */
+/** Seconds for which a file is considered staged if the library does not say how long it keeps the file. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /**
@@ -165,8 +165,8 @@ class Stager {
   }
 
   /**
-   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library said when to
-   * retry.
+   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library says when to
+   * try again.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;
@@ -184,7 +184,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // other errors, for example from the database, are not library failures
+        // errors that do not come from the library, for example database errors, are not its failures
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -200,7 +200,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // any other error is a bug in the library's code: log it with its stack, and count it as a library failure
+      // an unexpected error is a bug in the library's code: log it with its stack, and count it as a library failure
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });
@@ -209,8 +209,8 @@ class Stager {
   }
 
   /**
-   * Pauses the library. If other calls in the run succeeded, the pause is not longer than after a first failure,
-   * because the failure may concern only one file.
+   * Pauses the library. If other calls in the run succeeded, pauses only as long as after a first failure, because the
+   * failure may concern only one file.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);

@@ -33,15 +33,15 @@ import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 /** Makes a call to the library, with a time limit. Fails if this engine no longer holds the library's lease. */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Maximum number of stage requests that one run polls or releases: in total, and at the same time. */
+/** Maximum number of stage requests that one run polls or releases, in total (`perRun`) and concurrently (`atOnce`). */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Pause after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * Time for which files wait to be released together with other files in their stage request: the request's age divided
- * by `part`, within limits.
+ * How long files wait to be released together with other files in their stage request: the request's age divided by
+ * `part`, within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
@@ -81,8 +81,8 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**
- * Rejects stage request ids that the database cannot store. Otherwise each run would fail after the request, and
- * request the files again.
+ * Rejects stage request ids that the database cannot store, because otherwise each run would fail after it has
+ * requested the same files.
  */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
@@ -96,7 +96,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // without a later poll time, this stage request would always be polled first
+      // set a later poll time; otherwise this stage request would always be polled first
       if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
@@ -160,7 +160,8 @@ function isOfDemand(error: unknown): boolean {
 }
 
 /**
- * Calls `work` for each stage request, a few concurrently. Continues after errors, unless all concurrent calls fail.
+ * Calls `work` for each stage request, with a few concurrent calls. Continues after errors, unless all concurrent calls
+ * fail.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
@@ -179,13 +180,13 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Converts a date to the database's time format. Returns null for a time that the database cannot store. */
+/** Converts a date to the database's time format. Returns null if the database cannot store the time. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
 /**
- * Returns the time until which a file is readable. Returns null for a time in the past, because otherwise the file
+ * Returns the time until which a file is readable. Returns null if the time is in the past, because otherwise the file
  * would be requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
@@ -194,7 +195,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library forgets its stage requests this many times, over more than this many seconds.
+ * A file fails permanently if the library has forgotten its stage requests at least `times` times, over more than
+ * `seconds`.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
