@@ -23,7 +23,7 @@ export interface Commands {
   where: string;
 }
 
-/** Puts the commands in some files into a group in the help. */
+/** Assigns the commands in several files to one group in the help. */
 function inGroup<Name extends string>(
   group: string,
   files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,

@@ -215,7 +215,7 @@ interface Reading {
   /** Number of files read in the step; usually a fraction, because a step may end in the middle of a file. */
   files: number;
   bytes: number;
-  /** End of the step in seconds. */
+  /** Time at which the step ends, in seconds. */
   end: number;
 }
 
@@ -224,7 +224,7 @@ const MAX_STEPS = 20_000;
 
 /** A simulation's own copy of the queue. */
 class QueueAhead {
-  /** Volumes with waiting files, by id. */
+  /** Volumes with waiting files, keyed by volume id. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;

@@ -1,6 +1,6 @@
 /**
- * Waiting files on volumes that no drive has mounted, indexed by user. With this index, the planner need not examine
- * all volumes to choose one.
+ * Indexes the waiting files on unmounted volumes by user, so that the planner can choose a volume without examining all
+ * of them.
  */
 import { estimateSeconds, type Medium } from './media.js';
 
@@ -20,7 +20,7 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** The oldest request and the highest priority among a user's waiting files on all volumes. */
+/** A user's oldest request and highest priority, considering waiting files on all volumes. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 interface Candidate<Queue> {

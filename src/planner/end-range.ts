@@ -41,7 +41,7 @@ export interface PartAhead {
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Number of each library's working drives, or of a staging library's readers, by library id. */
+  /** Number of working drives, or of a staging library's readers, keyed by library id. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }

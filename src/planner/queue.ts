@@ -128,7 +128,7 @@ interface WaitRange {
 /** Fraction of requests that should finish by the latest estimate. */
 const KEPT_PART = 0.9;
 
-/** Returns how long files at a staging library still wait, in seconds; undefined if unknown. */
+/** Returns how much longer files at a staging library will wait, in seconds; undefined if unknown. */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;

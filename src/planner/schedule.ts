@@ -12,7 +12,7 @@
  * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
  *
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
- * Users whose shares differ by less than `turnSeconds` have the same turn.
+ * Users whose shares differ by less than `turnSeconds` share a turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
  * `sweepSeconds`. Afterwards, the drive leaves if a user with files on another volume has had less drive time, and the
@@ -131,9 +131,8 @@ export interface Sweep {
 }
 
 /**
- * Returns the users whose files on a volume are read next: the users in one turn, and later users if the sweep has
- * room. A running sweep keeps its users, unless a user with a higher priority arrives. Other users' files join the
- * sweep if it has time for them.
+ * Returns the users whose files on a volume are read next: the users in the next turn, and users in later turns if the
+ * sweep has time for their files. A running sweep keeps its users, unless a user with a higher priority arrives.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,

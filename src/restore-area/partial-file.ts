@@ -54,15 +54,12 @@ export async function removePartialSeen(location: CopyLocation, name: string, se
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Limits the bytes that were read from tape but are not yet written to disk. */
+/** Limits the number of bytes that have been read from tape but not yet written to disk. */
 export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/**
- * Number of bytes after which a sync starts while the file is still being written. Early syncs keep the final sync
- * short.
- */
+/** Number of written bytes after which a background sync starts. Syncing early keeps the final sync short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
 /** Writes a partial file, which the constructor creates. The caller must call `finish` or `discard` at the end. */

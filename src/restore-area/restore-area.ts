@@ -185,7 +185,7 @@ function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Describes the entry at a directory's path, if the entry is why the directory could not be opened. */
+/** Describes the entry at a directory's path, if this entry prevented the directory from being opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of links';

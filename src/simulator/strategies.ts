@@ -20,12 +20,12 @@ export function createArrivalOrder(): Strategy {
   };
 }
 
-/** Number of requests that the original system reads concurrently for one user (its MAX_SLOTS_PER_USER). */
+/** Number of requests that django-nla_control reads concurrently for one user (its MAX_SLOTS_PER_USER). */
 const SLOTS_PER_USER = 2;
 
 /**
- * The original system's recall strategy. Each drive takes a random request, but at most two drives serve the same user.
- * The drive reads the request's files in the order in which the request lists them.
+ * The recall strategy of django-nla_control. Each drive takes a random request, but at most two drives serve the same
+ * user. The drive reads the request's files in the order in which the request lists them.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
@@ -85,8 +85,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. New
- * files on the mounted volume are read before the volume is unmounted.
+ * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Files
+ * that are added for the mounted volume are read before it is unmounted.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

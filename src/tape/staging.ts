@@ -94,7 +94,8 @@ export interface ReadVersion {
   /** Digest of the whole file, preceded by the name of the digest algorithm. */
   digest?: string | undefined;
   /**
-   * Value of the header If-Range for the next read: the value of Last-Modified if the file does not have an entity tag.
+   * Value of the header If-Range for the next read: the file's Last-Modified date. Absent if the file has an entity
+   * tag.
    */
   ifRange?: string | undefined;
   /**
@@ -176,8 +177,8 @@ export interface StagingLibrary {
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Requests that the library stages files to its disk. Repeating a call is safe. If the response to an earlier call
-   * was lost, a repeated call finds the earlier stage request.
+   * Asks the library to stage files to its disk. Repeating a call is safe. If the response to an earlier call was lost,
+   * a repeated call finds the earlier stage request.
    * @returns the id of the stage request; `known`: the states of files that are already ready or failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;

@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Route {
-  /** Parts of the address, such as `['requests', '12']`; empty for the first page. */
+  /** Path components in the address after `#`, such as `['requests', '12']`; empty for the start page. */
   parts: string[];
   /** Search filters of the view. */
   search: URLSearchParams;

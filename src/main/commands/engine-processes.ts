@@ -2,8 +2,8 @@
  * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
  * (src/main/engine-process.ts). The parent process restarts the engine processes, and uses neither disks nor tapes
  * itself. A hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a
- * hang stops only one drive, or the jobs, until its process restarts. The engine processes exit when the parent process
- * ends, because their IPC channel closes.
+ * hang stops only one drive, or only the jobs, until the process restarts. The engine processes exit when the parent
+ * process ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';

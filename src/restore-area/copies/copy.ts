@@ -1,4 +1,4 @@
-/** Puts a copy in place in the restore area, compares it with its record, and removes it. */
+/** Moves copies into place in the restore area, compares them with their records, and removes them. */
 import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';

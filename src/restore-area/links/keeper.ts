@@ -1,4 +1,7 @@
-/** Creates and removes pending links. Creates links to new copies before the periodic job does. */
+/**
+ * Creates and removes the links that the database lists as pending. Creates links to new copies immediately, without
+ * waiting for the periodic job.
+ */
 
 import path from 'node:path';
 import { messageOf, UnavailableError } from '../../core/errors.js';

@@ -29,7 +29,7 @@ const SYNCS = 8;
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryDirectory(root);
-  /** Paths of files that were written but not synced, by their volume's directory. */
+  /** Paths of files that were written but not synced, keyed by volume directory. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -227,8 +227,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * The identity of the library's directory when the library was opened. The identity changes if a file system is
-   * mounted over the directory, or another directory replaces it.
+   * The directory's device and inode when the library was opened. They change if a file system is mounted over the
+   * directory, or if another directory replaces it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 

@@ -185,7 +185,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  // the error has no message if the server has several addresses and none accepts a connection
+  // if a server has several addresses and all of them refuse the connection, the error has no message
   const reason = messageOf(error) || code;
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }

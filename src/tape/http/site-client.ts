@@ -112,7 +112,7 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
     if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
-    createSecureContext(options); // throws if a certificate or key is invalid
+    createSecureContext(options); // throws an error if a certificate or key is invalid
     return options;
   } catch (error) {
     const names = Object.values(files).join(', ');

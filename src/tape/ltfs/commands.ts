@@ -153,7 +153,7 @@ export class LockDirectory {
   }
 
   /**
-   * Takes a lock. If another process holds it, waits for a limited time.
+   * Takes a lock. If another process holds the lock, waits for a limited time.
    * @param name the resource to lock, such as a device; all processes must use the same name
    * @param seconds maximum time to wait
    * @returns the lock; undefined if another process still holds it

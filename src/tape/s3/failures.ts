@@ -51,7 +51,7 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // the error has no message if the server has several addresses and none accepts a connection
+    // if a server has several addresses and all of them refuse the connection, the error has no message
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };

@@ -25,7 +25,7 @@ interface Wanted {
    * compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
-  /** The version that earlier reads of the file recorded. The member `tag` contains the ETag. */
+  /** The file version that earlier reads recorded. The member `tag` contains the ETag. */
   version: ReadVersion;
 }
 

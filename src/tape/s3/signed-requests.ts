@@ -89,7 +89,7 @@ export class S3Calls {
     const { settings } = this;
     const credentials = createCredentials(settings, this.env);
     const ms = settings.timeoutSeconds * 1000;
-    // do not limit connections: `concurrency` limits those that a call opens, and `readParts` those that a reader opens
+    // do not limit connections, because `concurrency` and `readParts` already limit the concurrent requests
     const agent = { keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, timeout: IDLE_MS };
     const client = new sdk.S3Client({
       region: settings.region,

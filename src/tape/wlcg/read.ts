@@ -41,7 +41,7 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** HTTP statuses that servers return if a file that is not staged is read. StoRM sends 415. */
+/** HTTP statuses with which servers reject reading a file that is not staged. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(

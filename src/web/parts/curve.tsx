@@ -6,7 +6,7 @@ const HEIGHT = 120;
 
 export interface CurveProps {
   title: string;
-  /** Points of the chart. A null value means unknown, and leaves a gap. */
+  /** Data points. A null value means that the value is unknown, and leaves a gap in the line. */
   points: readonly { at: string; value: number | null }[];
   /** Start of the time span shown, in milliseconds since 1970. */
   from: number;
