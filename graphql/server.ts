@@ -1,7 +1,7 @@
 /**
  * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
  * and /graphql/stream under the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
- * parameters once, for Yoga or graphql-sse.
+ * parameters for whichever of the two serves the request.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -175,7 +175,7 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress a mutation's result: if it contains the caller's text, its size could reveal a new token
+      // do not compress a mutation's result: its compressed size could reveal a new token next to the caller's text
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -192,8 +192,8 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits a caller's concurrent queries. A query that does not get a free slot in time is answered with status 503 and
- * `Retry-After`. Mutations take their slots in src/domain, because a mutation may wait much longer for locks.
+ * Limits a caller's concurrent queries. If no slot becomes free in time, the query is answered with status 503 and
+ * `Retry-After`. Mutations take their slots in src/domain, because they may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

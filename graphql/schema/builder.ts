@@ -107,8 +107,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. An error thrown here would
- * fail the whole document, because complexity limits also read the arguments.
+ * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Throwing an error would fail
+ * the whole document, because complexity limits also read the arguments.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -116,8 +116,8 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. Returns false for files that path rules hide, so that hidden files seem to
- * be missing. The GraphQL types `Request` and `Quota` check access to requests and quotas.
+ * Returns whether the caller may see a node. A file that path rules hide cannot be seen, and so appears to be missing.
+ * The GraphQL types `Request` and `Quota` check access to their own nodes.
  * @throws InvalidInputError, ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
@@ -132,8 +132,8 @@ async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
 }
 
 /**
- * Returns whether an id is a possible serial number: 8 bytes for tape files, 4 bytes for other types. The database
- * rejects larger ids.
+ * Returns whether the database would accept an id: a serial number of 8 bytes for tape files, or 4 bytes for other
+ * types.
  */
 function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);

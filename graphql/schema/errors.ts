@@ -151,7 +151,7 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes every resolver that fails return a rejected promise. If a list item failed synchronously, the executor would
+ * Makes every failing resolver return a rejected promise. If a list item failed synchronously, the executor would
  * abandon the list, and unhandled rejections of earlier items would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {

@@ -7,7 +7,7 @@ import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** Id of the last event sent; undefined if a client cannot resume after it. */
+  /** Id of the last event that was sent; undefined if a client cannot resume after it. */
   eventId?: bigint | undefined;
 }
 

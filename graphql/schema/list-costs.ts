@@ -1,12 +1,12 @@
-/** Adds the cost of list arguments to the complexity of a query. */
+/** Adds the cost of list arguments to a query's complexity. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
 /** A field's cost, in the format of Pothos' complexity plugin. */
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds a tenth of the number of values in list arguments to the cost of the field. Each alias of the field adds to the
- * cost, because each alias reads the values again.
+ * Adds a tenth of the number of values in list arguments to the field's cost. Each alias of the field adds to the cost,
+ * because each alias reads the values again.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -1,7 +1,6 @@
 /**
- * Reads pages of lists, and batches of values, without Prisma's own pagination. For a page of a nested list, Prisma
- * would read all rows of the list. If a cursor's row is no longer in the list, Prisma would find no rows after the
- * cursor.
+ * Reads pages of lists, and batches of values, without Prisma's own pagination. Prisma would read all of a nested list
+ * to return one page. It would not find the rows after a cursor whose own row has left the list.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -26,7 +25,7 @@ interface Cursors<Key> {
   read(cursor: string, side: Side): Key;
 }
 
-/** Creates functions that read and write a list's cursors. @param parse returns undefined if the text is not a key */
+/** Creates functions that write and read a list's cursors. @param parse returns undefined if the text is not a key */
 export function createCursors<Key>(
   list: string,
   { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
@@ -87,7 +86,7 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 interface InnerPages<Row> {
   descending?: boolean;
   /**
-   * Reads one page for each parent, all in one statement. Fields that read the same columns must pass the same `read`
+   * Reads one page for each parent, all in one statement. Fields that read the same columns must share one `read`
    * function.
    */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
@@ -131,7 +130,7 @@ export async function resolveInnerPage<Row>(
   };
 }
 
-/** Returns whether PostgreSQL would reject an integer as too large. */
+/** Returns whether an integer is too large for PostgreSQL. */
 function isTooLarge(cursor: unknown): boolean {
   if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
@@ -172,8 +171,8 @@ function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key
 }
 
 /**
- * Returns a page of a root list. The cursors have the format of Pothos' `prismaConnection`, but the rows come from
- * Tapegate's own statement.
+ * Returns a page of a root list. The cursors have the same format as Pothos' `prismaConnection`, but Tapegate's own
+ * statement reads the rows.
  * @param page reads the rows of a page
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
@@ -286,8 +285,8 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader, which loads all keys requested in one turn of the event loop with one call. The loader
- * caches nothing, so that a mutation's response contains the changed values.
+ * Returns a batching loader, which loads all keys requested in one turn of the event loop with a single call. The
+ * loader does not cache, so that a mutation's response contains the changed values.
  * @param load returns the values by key; keys may be missing
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

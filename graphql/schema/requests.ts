@@ -154,7 +154,7 @@ export const RequestConnection = builder.connectionObject(
   { name: 'QueryRequestsConnectionEdge' },
 );
 
-/** A connection that counts the list's items only if `totalCount` is selected. */
+/** A connection that counts its items only if `totalCount` is selected. */
 export interface Counted {
   totalCount: () => Promise<number>;
 }

@@ -76,7 +76,8 @@ export function parseDocument(text: string): DocumentNode {
 }
 
 /**
- * Returns an error if the document exceeds a limit. Counts each node once, even if several fragment spreads contain it.
+ * Returns an error if the document exceeds a limit. Counts the nodes in a fragment only one time, however often the
+ * fragment is used.
  */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
@@ -184,7 +185,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in each list of an introspection result, by field. `__type` counts as a list, because the
+ * Approximate number of items in each list in an introspection result, by field. `__type` counts as a list, because the
  * selected type may be large. A field that is not in the map counts as one item.
  */
 const ITEMS = new Map([
@@ -225,8 +226,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. The
- * function visits each selection set once. A recursive selection set, which validation rejects, has no weight.
+ * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. It visits
+ * each selection set only one time. A recursive selection set, which validation rejects, weighs 0.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -282,8 +283,8 @@ interface Hook {
 }
 
 /**
- * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may be
- * executed. Checking an operation takes about 30 µs.
+ * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may run.
+ * Checking an operation takes about 30 µs.
  */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,

@@ -1,7 +1,7 @@
 /**
  * Finds trusted documents, which clients name instead of sending their text. Trusted documents must pass the same
- * checks as documents that clients send. Yoga's plugin is not used, because it does not handle event streams, callers
- * or the text of trusted documents.
+ * checks as documents that clients send. Yoga's own plugin is not used, because it does not support event streams,
+ * callers, or trusted documents sent as text.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -27,7 +27,7 @@ interface Documents {
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status the HTTP status; 200 if the client's protocol requires this status for errors */
+  /** @param status the HTTP status; 200 if the client's protocol uses 200 for errors */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
@@ -53,7 +53,7 @@ export function openDocuments({
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // this code makes clients of Apollo's protocol send the document's text, and stop sending hashes
+      // this code makes clients that use Apollo's protocol send the document's text instead of its hash
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },

@@ -57,7 +57,7 @@ export interface Pipeline {
 /** Limits for streams. Without `take`, streams are unlimited; without `keep`, characters are unlimited. */
 export interface StreamLimits {
   /**
-   * Counts a stream against a caller's limit. Returns a function that releases the stream's slot.
+   * Counts a stream against a caller's limit. Returns a function that stops counting the stream.
    * @throws HttpError 429, 503
    */
   take?: (req: Request) => () => void;
@@ -90,7 +90,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** The stream to which the request's token belongs; undefined if the client has not connected the stream. */
+  /** The stream that the request's token names; undefined if the client has not connected it. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -100,9 +100,7 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/**
- * Maximum time between the creation of a token and the connection of its stream. Clients usually connect immediately.
- */
+/** Maximum time between creating a token and connecting its stream. Clients usually connect immediately. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
@@ -159,7 +157,7 @@ export class EventStreams {
     await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
   }
 
-  /** Ends all streams without reporting their operations as complete, and does not open further streams. */
+  /** Ends all streams without reporting their operations as complete, and refuses new streams. */
   close(): void {
     this.isClosed = true;
     for (const res of this.open) res.end();
@@ -359,7 +357,7 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // skip a ping while the client reads nothing, because an unread ping makes the connection look alive
+    // skip pings while the client does not read, because an unread ping would make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));

@@ -1,6 +1,6 @@
 /**
- * The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists what Tapegate does where the
- * specification leaves a choice.
+ * The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists Tapegate's choices where the
+ * specification leaves them open.
  */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';

@@ -59,14 +59,14 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // with legacy access, the quota in the body names the caller
+  // a legacy caller has the name of the quota in the body
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }
 
 /**
- * Maximum number of characters in a path that a client sends. Even the longest logical path does not exceed this
- * maximum when percent-encoded.
+ * Maximum number of characters in a path that a client sends. Every logical path is within the maximum, even when
+ * percent-encoded.
  */
 const MOST_GIVEN = 8192;
 
@@ -187,7 +187,7 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
 }
 
-/** Names a value's kind for an error message, such as `an array of 3`. */
+/** Describes a value in an error message, such as `an array of 3`. */
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;

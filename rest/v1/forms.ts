@@ -1,6 +1,6 @@
 /**
- * JSON Schemas for the values in section 2 of the contract and for the bodies in section 4. The OpenAPI document
- * contains the schemas in this file, and tests check responses against them.
+ * JSON Schemas for the REST contract: the values in section 2 and the bodies in section 4. The OpenAPI document
+ * contains the schemas, and tests check responses against them.
  */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
@@ -11,10 +11,7 @@ const letters = Object.values(stageLetters).join('');
 
 export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
 
-/**
- * Returns the schema of an array of exactly one object. Every body of the REST contract is an array of exactly one
- * object.
- */
+/** Returns the schema for an array of exactly one object, which is the form of every body in the REST contract. */
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
@@ -30,8 +27,8 @@ const time = (description: string) =>
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /**
- * Returns the schema of an object in a response. The object may contain only these properties, and must contain each
- * property that is not in `optional`.
+ * Returns the schema for an object in a response. The object must contain all given properties except those in
+ * `optional`, and no others.
  */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

@@ -31,7 +31,6 @@ export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   };
 }
 
-/** Returns the document's text. */
 export function formatRest(publicUrl?: string): string {
   return `${JSON.stringify(describeRest(publicUrl), null, 2)}\n`;
 }

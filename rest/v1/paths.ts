@@ -1,4 +1,4 @@
-/** Paths in the WLCG Tape REST API, which equal the paths in file URLs. */
+/** Paths in the WLCG Tape REST API, which are the same as in file URLs. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
 /** The start of the path in every file URL, before the file's logical path. */

@@ -42,7 +42,7 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** Returns the times at which a request made progress. Omits times that are not known yet. */
+/** Returns the times at which a request made progress. Unknown times are omitted. */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,

@@ -34,7 +34,7 @@ export function sendError(res: Response, error: unknown): void {
 }
 
 /**
- * Pages of a list that is sent to a client. `took` is called with the number of bytes that the client has read.
+ * Pages of a list that is sent to a client. The sender calls `took` with the number of bytes that the client has read.
  * `signal` aborts the list.
  */
 interface Pages<Page> extends AsyncIterable<Page> {

@@ -5,7 +5,7 @@ import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
-/** A path and its handlers. HEAD is answered like GET, and methods without a handler are answered with 405. */
+/** A path and its handlers. HEAD is answered like GET. A method without a handler is answered with status 405. */
 export interface Route {
   path: string;
   get?: Handler;
@@ -14,7 +14,9 @@ export interface Route {
   delete?: Handler;
 }
 
-/** Creates a router that answers 404 for unknown paths. The caller must mount an error handler after the router. */
+/**
+ * Creates a router that answers unknown paths with status 404. The caller must mount an error handler after the router.
+ */
 export function createRouter(routes: readonly Route[], contextOf: (req: Request) => Context): Router {
   const router = express.Router({ caseSensitive: true });
   for (const { path, ...handlers } of routes) {

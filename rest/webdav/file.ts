@@ -85,8 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. If a gateway on one of the disk's hosts is known, redirects the
- * client to that gateway.
+ * Returns the error for a copy that cannot be opened. If a gateway is known on a host of the disk, redirects the client
+ * to that gateway instead.
  */
 async function explainClosed(
   ctx: Context,
@@ -183,8 +183,8 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
 /**
- * Returns the ETag of a copy. If an MD5 or SHA-256 checksum is known, the ETag is the checksum, so that all gateways
- * send the same ETag for all copies. Otherwise, the ETag identifies one copy.
+ * Returns a copy's ETag. If an MD5 or SHA-256 checksum is known, it is the ETag, so that all gateways send the same
+ * ETag for a file. Otherwise, the ETag identifies only this copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -228,7 +228,10 @@ const names = (list: string, etag: string) => list.split(',').some((part) => ['*
 /** Parses the date in a header. Returns NaN if the header is absent, so that comparisons are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
-/** Maximum number of ranges. A request for more ranges, or for more bytes than the file has, gets the whole file. */
+/**
+ * Maximum number of ranges. A request for more ranges than this, or for more bytes than the file has, gets the whole
+ * file.
+ */
 const MOST_RANGES = 1000;
 
 /**
@@ -292,7 +295,7 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
     ),
   );
   return {
-    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // no space after the comma, because davix would not find the value
+    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // davix cannot find a value after a space
     ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
   };
 }
@@ -304,7 +307,7 @@ const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client wants a checksum computed with the algorithm `name`. @param refused matches an algorithm
+ * Returns whether the client wants the checksum that the algorithm `name` computes. @param refused matches an algorithm
  * that the client excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {

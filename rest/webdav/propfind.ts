@@ -40,7 +40,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // keep the slot until the client has read the response, because the whole response is in memory until then
+  // release the slot only when the client has read the response, which stays in memory until then
   if (res.closed) leave();
   else res.once('close', leave);
 }

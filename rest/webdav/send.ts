@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies for the WebDAV endpoint, which does not access disks itself. */
+/** Opens copies for the WebDAV endpoint, which does not itself access disks. */
 export interface Copies {
   /** @param isPublic whether to open the copy only if all users of its host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
@@ -68,13 +68,13 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Resumes the caller that waits for `written`. At most one caller waits. */
+  /** Resumes the caller that waits for `written`. Only one caller may wait. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // use one listener for the whole response, because each listener takes memory
+    // use a single listener for the whole response, because each listener takes memory
     res.once('close', () => this.wake?.());
   }
 

@@ -1,7 +1,7 @@
 /**
- * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
- * finished, because a later adoption may add a request for it. The copies' names in the source (old names) stay until
- * the adoption is finished. Each old name is recorded with its file's inode, so that the name can be removed safely.
+ * Adopts copies in place, on the source's restore disks. Until the adoption is finished, copies stay even if no request
+ * contains them, because a later adoption may add a request. Until then, copies also keep their names in the source
+ * (old names). An old name is recorded with the inode of its file, so that it can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -87,7 +87,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    // delete only waiting recalls: a recall cannot be running, because the files are ONTAPE
+    // the deleted recalls cannot be running, because their files are ONTAPE
     await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`);
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);

@@ -1,6 +1,6 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the old names of copies. Removes each old name before its record, so that the next call can continue
+ * and removes the old names of copies. An old name is removed before its record, so that the next call can continue
  * after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
@@ -24,10 +24,7 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /**
-   * Number of old names that stay because links at archive paths still point to them. An engine later replaces the
-   * links.
-   */
+  /** Number of old names that stay, because links at archive paths point to them until an engine replaces the links. */
   kept: number;
   /** Number of old names that could not be removed. The reason is reported for each name. */
   left: number;
@@ -53,7 +50,7 @@ export async function finishAdoption(
 }
 
 /**
- * Moves files that no request contains back to ONTAPE. An engine later removes the files' copies, as it does when a
+ * Moves files that no request contains back to ONTAPE. An engine later removes the files' copies, as it does after a
  * request ends.
  */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
@@ -121,7 +118,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // remove the link: no request contains the file, so the link has no copy to point to
+    // remove the link: the file is on tape again, so the link has no copy to point to
     await removeLink(link);
     await syncLinkDirectory(path.dirname(link.at));
   }
@@ -136,8 +133,8 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns an old name's path on its restore disk. Resolves symbolic links in the path of the parent directory.
- * @returns undefined if the directory no longer exists; the reason if the name cannot be checked
+ * Returns an old name's path on its restore disk. Resolves symbolic links in the parent directory's path.
+ * @returns undefined if the parent directory no longer exists; a reason if the old name cannot be checked
  * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {

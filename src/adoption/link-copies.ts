@@ -1,6 +1,6 @@
 /**
- * Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. Each copy also keeps its name
- * in the source.
+ * Finds the source's copies, and adds a hard link to each at the copy's path in Tapegate. The copy's name in the source
+ * also stays.
  */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -99,7 +99,7 @@ interface FoundSource {
 }
 
 /**
- * Returns the archive path's target if it is a regular file on the disk, and otherwise the file at the copy's path in
+ * Returns the archive path's target if it is a regular file on the disk; otherwise the file at the copy's path in
  * Tapegate.
  */
 async function findCopy(
@@ -153,8 +153,8 @@ async function targetOf(place: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths lead to the same directory entry, possibly through links. If so, removing one path removes
- * the other.
+ * Returns whether two paths lead to the same directory entry, possibly through links. If they do, removing one path
+ * also removes the other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

@@ -1,4 +1,4 @@
-/** Adopts users and quotas. Each quota keeps its id from the source, unless another quota in Tapegate has that id. */
+/** Adopts users and quotas. A quota keeps its id from the source, unless that id is already used in Tapegate. */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

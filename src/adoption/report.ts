@@ -1,4 +1,4 @@
-/** Results of an adoption, and the records by which a later adoption recognises adopted objects. */
+/** An adoption's results, and the records by which a later adoption recognises adopted objects. */
 import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 

@@ -1,5 +1,5 @@
 /**
- * The source of an adoption: django-nla_control's PostgreSQL database. Its tables are copied as text into temporary
+ * An adoption's source: django-nla_control's PostgreSQL database, whose tables are copied as text into temporary
  * tables.
  */
 import { pipeline } from 'node:stream/promises';
@@ -27,7 +27,7 @@ class SourceError extends Error {}
 
 /**
  * Copies the source's tables, in one snapshot, to temporary tables `source_…` on a new connection. Calls `work` with
- * that connection, and then closes it. Does not write to the source.
+ * the new connection, and then closes it. Does not write to the source.
  * @param url `postgresql://…`
  * @throws SourceError
  */
@@ -47,8 +47,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides settings in the source's database that would change the values that are read, or end the transaction. Does
- * not change the search path, because the tables may be in any schema.
+ * Overrides database settings of the source that could change the values read or end the transaction. Does not change
+ * the search path, because the tables may be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -101,14 +101,15 @@ export function readSourceTime(text: string | null): string | null | undefined {
 }
 
 /**
- * Matches times in the year 10000 or later. In a zone west of Greenwich, the last hours of 9999 are in the year 10000
- * in UTC. A time after the year 9999 is replaced with the last time that can be stored.
+ * Matches times in the year 10000 or later. West of Greenwich, the last hours of 9999 are already in the year 10000 in
+ * UTC. Such a time is replaced with the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /**
- * Largest adopted id. Leaves 200 million 32-bit ids for new requests: enough for 10,000 requests a day for fifty years.
+ * Largest adopted request id. The remaining 200 million 32-bit ids are enough for 10,000 new requests a day for fifty
+ * years.
  */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
@@ -121,7 +122,7 @@ export function requestIdOf(column: string): Sql {
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports the source's requests, and its last request id, if the ids are out of Tapegate's range. */
+/** Reports ids that are out of Tapegate's range: those of the source's requests, and its last request id. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

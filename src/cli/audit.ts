@@ -65,7 +65,7 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
 }
 
 /**
- * Returns the pagination cursor before the latest `count` entries of the audit log; null if the log has no earlier
+ * Returns the pagination cursor before the latest `count` entries in the audit log; null if there are no earlier
  * entries.
  */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {

@@ -1,6 +1,6 @@
 /**
- * `completion`: prints a script for a shell that completes commands, options and their choices. The script does not
- * contact a server.
+ * `completion`: prints a shell script that completes commands, options and their choices. The script does not contact a
+ * server.
  */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';
@@ -73,7 +73,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Returns the script for fish. The script completes file names only after a command without subcommands. */
+/** Returns the script for fish, which completes file names only after commands that do not have subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path

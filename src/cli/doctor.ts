@@ -32,7 +32,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Prints the findings and a summary. The exit code is 1 if a finding was not repaired. */
+/** Prints the findings and a summary. The exit code is 1 if any finding remains unrepaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));

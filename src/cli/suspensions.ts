@@ -40,7 +40,7 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Returns the GraphQL name of a kind of object, which commander has already checked. */
+/** Returns an object type's GraphQL name. commander has already checked the type. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [

@@ -65,7 +65,7 @@ export function register(program: Command): void {
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 
-/** The GraphQL name of each event, by its name in webhook messages. */
+/** Each event's GraphQL name, by its name in webhook messages. */
 const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',

@@ -1,6 +1,4 @@
-/**
- * Opens the file that an import reads. If another system wrote the list, options supply the values that the list lacks.
- */
+/** Opens the file that an import reads. If another system wrote the file, options supply the values that it lacks. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -155,9 +153,9 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file. The manifest names the file by its key in the bucket. In a copy of the bucket, the key is
- * the file's path below a parent directory of the manifest. Without a copy of the bucket, the file is in the manifest's
- * directory, or in a `data` directory inside or beside it.
+ * Returns the path of a file. The manifest names the file by its key in the bucket. If the bucket was copied, the key
+ * is the file's path below a directory above the manifest. Otherwise, the file is in the manifest's directory, or in a
+ * `data` directory inside or beside it.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

@@ -8,7 +8,7 @@ import { formatSpan } from '../terminal/times.js';
 const LOG_MS = 30_000;
 
 interface ImportView {
-  /** Returns a stream that forwards the bytes of a file and counts them. */
+  /** Returns a stream that forwards a file's bytes and counts them. */
   meter(source: Readable): Readable;
   /** Removes the progress line. */
   end(): void;

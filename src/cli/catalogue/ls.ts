@@ -58,7 +58,7 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
   if (path !== null) printPath(path, options);
 }
 
-/** Returns the JSON fields of a tape file, with the names of its volumes in the form that an import accepts. */
+/** Returns a tape file's JSON fields, with its volumes' names in the form that an import accepts. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,

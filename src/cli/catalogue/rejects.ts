@@ -1,8 +1,8 @@
 /**
  * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
  *
- * Each import of a list replaces the default file of rejects, so that a nightly import does not need a new file each
- * night. A file that the user names with `--rejects` is never replaced. A dry run does not write a file of rejects.
+ * Each import replaces the list's default file of rejects, so that files from nightly imports do not accumulate. A file
+ * that the user names with `--rejects` is never replaced. A dry run does not write a file of rejects.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';
@@ -86,9 +86,8 @@ export class Rejects {
   }
 
   /**
-   * Closes the file of rejects. If the import failed, removes the new file of rejects. After an import with rejected
-   * rows, replaces the default file of rejects with the new file. After an import without rejected rows, removes the
-   * default file that an earlier import left.
+   * Closes the file of rejects, and removes it if the import failed. If rows were rejected, the new file replaces the
+   * default file. If no rows were rejected, removes a default file that an earlier import left.
    */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();

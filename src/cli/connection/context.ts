@@ -6,12 +6,12 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether commands can open a database. Commands of the separate client package cannot open a database. */
+/** Whether commands can open a database. Commands in the separate client package cannot. */
 export const opensDatabases: boolean = true;
 
 /**
- * Reads the configuration of this process. `listens` says whether the process runs a gateway.
- * @throws ConfigError that lists all faults of the environment variables
+ * Reads this process's configuration. `listens` says whether the process runs a gateway.
+ * @throws ConfigError that lists all faults in the environment variables
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
   const { readConfig } = await import('../../config/config.js');
@@ -39,7 +39,7 @@ export async function withMigrated<T>(
 
 /**
  * Opens the database, and keeps it open until the command ends. Does not migrate the schema, because an older version
- * of Tapegate may still use the database.
+ * of Tapegate may still be using it.
  * @throws ConfigError; NoDatabaseError; Error if the schema's version is not current
  */
 export function openContext(): Promise<Context> {
@@ -57,14 +57,14 @@ export function openContext(): Promise<Context> {
 }
 
 /**
- * Returns the operating system's user as a caller. The caller may do anything, because this process can open the
- * database.
+ * Returns the operating system's user as a caller. The operating system's user may do anything, because this process
+ * can open the database.
  */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of this process's user, or the user id if this host does not know a name for it. */
+/** Returns the name of this process's user, or the user id if this host does not know its name. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

@@ -127,7 +127,7 @@ function withStrings(variables: unknown): Record<string, unknown> {
 }
 
 /**
- * Returns the data of a GraphQL response.
+ * Returns the data in a GraphQL response.
  * @throws CommandError if the response contains an error
  */
 function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
@@ -156,7 +156,7 @@ function parseAnswer(text: string): GraphqlResult {
 }
 
 /**
- * Rejects a redirect, because following it could send the request to another server or send a change twice.
+ * Rejects a redirect, because following it could send the request to another server, or send a change twice.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -180,13 +180,13 @@ export async function askNow(url: string): Promise<string> {
   return plan.at.replace(/Z$/, '');
 }
 
-/** Result of an operation that failed. */
+/** A failed operation's result. */
 interface Failed {
   message: string;
   field?: string;
 }
 
-/** Result type of an operation that succeeded. */
+/** The result type of a successful operation. */
 export type Done<Result> = Exclude<Result, Failed>;
 
 export function findFailure(result: object): Failed | undefined {
@@ -195,8 +195,8 @@ export function findFailure(result: object): Failed | undefined {
 
 /**
  * Returns an operation's result if the operation succeeded.
- * @param own the names of the command's arguments, by the name of the GraphQL field
- * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
+ * @param own the command's argument names, by GraphQL field name
+ * @throws CommandError with the failed operation's message; UsageError if the failure names an input field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
@@ -231,12 +231,12 @@ interface PageVariables {
   after?: string | null | undefined;
 }
 
-/** Maximum number of nodes that the server returns in a page. */
+/** Maximum number of nodes per page that the server returns. */
 export const PAGE_SIZE = 1000;
 
 /**
  * Yields a list's pages until the list ends or `limit` nodes have been read.
- * @param pageOf returns the GraphQL connection that an answer contains
+ * @param pageOf returns the GraphQL connection in an answer
  * @param range.from the cursor after which the first page begins
  */
 export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
@@ -321,7 +321,7 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Returns the error for a rejected token. Another request with this token would be rejected, too. */
+/** Returns the error for a rejected token. A retry with the same token would be rejected, too. */
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
@@ -339,7 +339,7 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // an error in a subfield of the mutation means that the change is stored, and only part of the answer is missing
+  // an error in a subfield means that the mutation's change is stored, and only part of the answer is missing
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

@@ -84,7 +84,7 @@ export class IssuerClient {
   }
 
   /**
-   * Asks the identity provider for the token for a device login.
+   * Asks the identity provider for the token after a device login.
    * @throws IssuerRefusal until the user has logged in; ConnectionError
    */
   async askForDevice(deviceCode: string): Promise<Grant> {
@@ -123,7 +123,7 @@ export class IssuerClient {
     });
   }
 
-  /** Returns the audience as the parameter `audience`, and also as `resource` if it is a URL (RFC 8707). */
+  /** Returns parameters that contain the audience: `audience`, and also `resource` if it is a URL (RFC 8707). */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -177,7 +177,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
-/** Converts each error from `work` to an error with a one-line message that does not contain any part of a token. */
+/** Converts errors from `work` to errors with one-line messages, which never contain any part of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -224,8 +224,8 @@ export interface DeviceLogin {
 /**
  * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
  * provider that supports device login.
- * @param options.audience a token audience that the user allows in addition to the gateway's own host
- * @returns the provider and the settings of the login; undefined if the gateway does not offer device login to commands
+ * @param options.audience a token audience that the user allows besides the gateway's own host
+ * @returns the provider and the login's settings; undefined if the gateway does not offer device login to commands
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -266,7 +266,7 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
 }
 
 /**
- * Rejects a token audience other than this gateway, because a malicious gateway could use the token to log in to
+ * Rejects a token audience other than this gateway, because a malicious gateway could otherwise use the token at
  * another gateway.
  */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
@@ -307,7 +307,8 @@ const SLOWER_MS = 5000;
 const INTERVAL_SECONDS = 5;
 
 /**
- * Maximum pause between attempts while the identity provider cannot be reached. The pauses double up to this maximum.
+ * Maximum pause between attempts while the identity provider cannot be reached. Each pause is twice as long as the
+ * previous pause, up to the maximum.
  */
 const MAX_PAUSE_MS = 60_000;
 
@@ -315,7 +316,7 @@ const MAX_PAUSE_MS = 60_000;
  * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
  * @param device the provider's response, with times in seconds
  * @param now returns a monotonic clock's time in milliseconds
- * @throws CommandError if the user has refused or the code has expired; errors of `pause`
+ * @throws CommandError if the user has refused or the code has expired; errors from `pause`
  */
 export async function pollForGrant(
   device: { expires_in: number; interval?: number },
@@ -352,8 +353,8 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Renews a server's stored token if necessary, and returns it. If several processes need a new token, one process
- * renews it for all of them.
+ * Renews a server's stored token if necessary, and returns it. If several processes need a new token, only one process
+ * renews the stored token.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {

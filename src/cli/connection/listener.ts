@@ -19,7 +19,7 @@ const LISTEN = '0A';
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // ignore a failed lookup, because the connection to the host will fail, too
+  // ignore a failed lookup, because connecting to the host will fail, too
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
   const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
@@ -45,8 +45,8 @@ function findAccount(name: string): number | undefined {
 }
 
 /**
- * Returns the ids of users with processes that listen on a port, at an address or at all addresses. Returns an empty
- * list if the system is not Linux.
+ * Returns the ids of users with processes that listen on a port, at an address or at all addresses. On systems other
+ * than Linux, returns an empty list.
  */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
@@ -64,8 +64,8 @@ const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
 /**
- * Converts an address from the hexadecimal form in /proc/net, which consists of four-byte words. Assumes that the
- * processor is little-endian.
+ * Converts an address from /proc/net, which consists of four-byte words in hexadecimal. Assumes a little-endian
+ * processor.
  */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());

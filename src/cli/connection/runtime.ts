@@ -1,4 +1,4 @@
-/** Opens a process's database, event feed and log, and closes them in reverse order. */
+/** Opens a process's database, event feed and log, and later closes them in reverse order. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -96,7 +96,7 @@ export function openLogFile(descriptor = 2): DestinationStream {
 /**
  * Opens a process's database, event feed and log, without migrating the schema. The caller of `attach` must call
  * `db.pulse.start` afterwards.
- * @param bounds `poolSize` is the size of a child process's connection pool; `logTo` is the destination of the log, by
+ * @param bounds `poolSize` is the size of a child process's connection pool; `logTo` is the log's destination, by
  * default standard error
  */
 export function attach(

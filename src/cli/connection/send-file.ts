@@ -1,4 +1,4 @@
-/** Uploads a file to a gateway as a stream. Reads the source only as fast as the network accepts the data. */
+/** Uploads a file to a gateway as a stream, which is read only as fast as the network accepts the data. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -14,7 +14,7 @@ const CONTINUE_MS = 1000;
 
 /**
  * Uploads a stream with PUT.
- * @param target the URL to which to upload
+ * @param target the URL to which the stream is uploaded
  * @param sent `url` is the server's URL, for error messages and credentials; `size` is the size of `source` in bytes,
  * if known
  * @returns the server's answer

@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** Login at the identity provider that issued the token; unset if no identity provider issued it. */
+  /** The login at the identity provider that issued the token; unset if the token has another origin. */
   login?: Login;
 }
 
@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * Time before the end of a token's lifetime at which the token is renewed. If a token's lifetime is less than two
- * minutes, the token is renewed halfway through its lifetime.
+ * How long before the end of its lifetime a token is renewed. A token with a lifetime below two minutes is renewed
+ * halfway through it.
  */
 const RENEW_MS = 60_000;
 
@@ -67,8 +67,8 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 }
 
 /**
- * Changes a server's token. A lock keeps other processes from changing tokens in the meantime.
- * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
+ * Changes a server's token. A lock keeps other processes from changing tokens at the same time.
+ * @param change returns the new token; undefined to remove the token; or its own argument to leave the file unchanged
  * @returns the new token
  * @throws CommandError; errors from `change`, which leave the file unchanged
  */
@@ -111,9 +111,7 @@ async function writeNext(next: string, all: StoredTokens): Promise<void> {
   await handle.sync().finally(() => handle.close());
 }
 
-/**
- * Returns the key under which a server's token is stored: the server's URL without credentials and trailing slashes.
- */
+/** Returns the key under which a server's token is stored: the server's URL without credentials or trailing slashes. */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
@@ -158,9 +156,9 @@ const STALE_MS = 60_000;
 
 /**
  * Waits for the lock on the file of tokens, and takes it. The lock is a directory that contains one lock file. The lock
- * file's name identifies the process that has the lock. The lock file's content becomes the new file of tokens. A
- * rename does not replace a directory that contains a file, so only one process gets the lock. Each lock file's name is
- * unique, because removing the lock file of a killed process must not release another process's lock.
+ * file's name identifies the process that has the lock, and its content becomes the new file of tokens. Only one
+ * process gets the lock, because a rename does not replace a directory that contains a file. Names of lock files are
+ * unique, so that removing a killed process's lock file never releases another process's lock.
  * @returns the path of the lock file. The file no longer exists if another process has removed the lock as stale.
  */
 async function lock(file: string): Promise<string> {
@@ -197,7 +195,7 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
 }
 
 /**
- * Returns a name for this process's host and PID namespace. Processes that return the same name can find each other by
+ * Returns a name for this process's host and PID namespace. Two processes with the same name can find each other by
  * process id.
  */
 function readPidSpace(): string {

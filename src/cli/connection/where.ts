@@ -23,8 +23,8 @@ export function readUrl(): string {
 
 /**
  * Returns the URL of the gateway that a user's command uses, or LOCAL for this host's database. A configured gateway
- * takes precedence. Without a configured gateway, the command uses a database that is configured or that this user can
- * open. Without a usable database, the command uses this host's gateway.
+ * takes precedence, then a database that is configured or that this user can open. Otherwise, the command uses this
+ * host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -34,8 +34,8 @@ export function findSite(): string {
 /**
  * Returns the URL of the gateway that an operator's command uses, or LOCAL for this host's database. A database that is
  * configured or that this user can open takes precedence, because a command on the database has all rights. Without a
- * usable database, the command uses a configured gateway. Without a usable database or a configured gateway, the
- * command reports that the database is missing.
+ * database, the command uses the configured gateway. If no gateway is configured, the command reports that the database
+ * is missing.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -43,8 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A token configures a gateway, because the command must
- * act as the token's user.
+ * Returns whether a URL, token or setting configures a gateway. A token counts, because the command must act as the
+ * token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -67,7 +67,7 @@ function hasDatabase(): boolean {
   }
 }
 
-/** Runs an operator's command that has separate code for the database and for a gateway. */
+/** Runs an operator's command that works differently on a database and through a gateway. */
 export async function operate<Done>(ways: {
   local(ctx: Context): Promise<Done>;
   remote(url: string): Promise<Done>;

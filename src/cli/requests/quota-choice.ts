@@ -7,7 +7,7 @@ import { environment } from '../terminal/io.js';
 
 /**
  * Returns the quota from the option, or else from the user's settings, or else the authenticated user's default quota.
- * @param options the options that name a quota, for the error message
+ * @param options the options that can name a quota, for the error message
  * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {

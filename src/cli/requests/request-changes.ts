@@ -107,7 +107,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 /**
- * Cancels several requests, and continues if the server refuses to cancel one of them.
+ * Cancels several requests, and continues after a request that the server refuses to cancel.
  * @throws CommandError that lists all failures
  */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
@@ -150,7 +150,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // the server counts all released files of a request, so subtract the files that were released before this call
+  // the server counts all of a request's released files, so subtract those that were released before this call
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);

@@ -1,4 +1,4 @@
-/** Reports a request's files: paths on disk, missing files, failed files, and why files wait. */
+/** Reports on a request's files: paths on disk, missing files, failed files, and why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { plural } from '../../core/text/plural.js';
@@ -34,8 +34,8 @@ export interface PathsOptions {
 }
 
 /**
- * Returns the path of a file on disk: the copy in the restore area, or the original file. Returns null if neither the
- * copy nor the original file is on disk.
+ * Returns the path at which a file is on disk: its copy in the restore area, or the original file. Returns null if the
+ * file is not on disk.
  */
 export function pathOnDisk(file: {
   path: string;
@@ -47,7 +47,7 @@ export function pathOnDisk(file: {
 
 /**
  * Prints a path.
- * @throws CommandError if the path contains a line break, unless NUL ends each path
+ * @throws CommandError if the path contains a line break and paths do not end with NUL
  */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
@@ -97,12 +97,12 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns text for the end of a line about files on disk, such as `, 3 of them at their primary place`. */
+/** Returns the end of a line about files on disk, such as `, 3 of them at their primary place`. */
 export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
 
-/** Returns whether a request has released its files, which may still be on disk. */
+/** Returns whether a request has released its files, even if they are still on disk. */
 export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 interface Directories {
@@ -132,7 +132,7 @@ export async function printRequestDirectories(url: string, id: number): Promise<
 /** Maximum number of failed files that an error message names. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/** Returns the error for a request with failed files: the number of failed files, the first reasons, and the remedy. */
+/** Returns the error for a request with failed files, with their number, the first reasons, and the remedy. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -152,9 +152,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
- * an active request, adds a line that says that missing files may still join the request. Files beyond the request's
- * own limits do not count as missing.
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
+ * the request is active, another line says that missing files may still join it. Files beyond the request's own limits
+ * do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -184,7 +184,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Maximum number of paths that `findDirectories` checks, and of files that it reads for each path. */
+/** Maximum number of paths that `findDirectories` checks, and of files that it reads per path. */
 const CHECKED = { paths: 5, files: 20 };
 
 /**
@@ -198,7 +198,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
       if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error; // with the added slash, a path may be too long for a search
+      if (!(error instanceof CommandError)) throw error; // the added slash may have made the path too long for a search
     }
   }
   return directories;
@@ -213,7 +213,7 @@ export class IncompleteError extends CommandError {
   }
 }
 
-/** Returns the error message for a pattern, or a text given to `ls`, that matches no file. */
+/** Returns the error message for a pattern, or a text given to `ls`, that does not match any file. */
 export function describeNoMatch(text: string, hasStages = false): string {
   const where = hasStages ? 'at these stages' : 'in the catalogue';
   return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
@@ -245,7 +245,7 @@ function listPaths(paths: readonly string[], count: number): string[] {
 
 /** Information about a waiting request, from the plan for the drives. */
 export interface WaitingView {
-  /** Time at which the plan was made, by the server's clock. */
+  /** When the plan was made, by the server's clock. */
   at: string;
   isReading: boolean;
   end: EndFragment | null;
@@ -255,12 +255,12 @@ export interface WaitingView {
 /** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause before the plan is read again. The pause is long, because each read scans the whole queue. */
+/** Pause between reads of the plan, which is long because each read scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts, and reports the result. After a failed read,
- * reports undefined.
+ * Reads the plan for a request every few seconds until the signal aborts, and reports each result: undefined if the
+ * read failed.
  */
 export async function followWaiting(
   url: string,
@@ -293,7 +293,7 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons for waiting that affect the whole queue and not only one file. */
+/** Reasons for waiting that affect the whole queue, not only single files. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
 /** Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for it. */

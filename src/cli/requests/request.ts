@@ -104,7 +104,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   };
 }
 
-/** Result of creating a request: the id, whether files may be missing, and whether the request has finished. */
+/** The result of creating a request: its id, whether files may be missing, and whether the request has finished. */
 interface CreatedRequest {
   id: number;
   mayLackFiles: boolean;

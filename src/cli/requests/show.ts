@@ -1,4 +1,4 @@
-/** `show`: shows a request, and the state of each of its files that is not on disk. */
+/** `show`: shows a request, and the state of each file in it that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
@@ -114,7 +114,7 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Returns whether an active request has restored copies that are not at their archive paths. */
+/** Returns whether copies for an active request are at paths other than their archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
@@ -145,8 +145,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. A failed file does not have a counter, but its error message ends
- * with the number if there were several attempts.
+ * Returns the number of attempts to restore a file. A failed file has lost its counter, but if there were several
+ * attempts, its error message ends with their number.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

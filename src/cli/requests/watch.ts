@@ -1,4 +1,4 @@
-/** `watch`: shows the progress of a request until it finishes, as a bar with files, bytes, rate and time left. */
+/** `watch`: shows a request's progress until it finishes, as a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -47,12 +47,12 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** Whether this command created the request. If so, the request exists even if no progress has been received. */
+  /** Whether this command created the request. If it did, the request exists even if no progress has been received. */
   isNew?: boolean;
 }
 
 /**
- * Shows the progress of a request until it finishes, and then prints the directories that contain the restored files.
+ * Shows a request's progress until it finishes, and then prints the directories that contain the restored files.
  * @throws CommandError with exit code 3 if the request ended without all its files
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
@@ -70,7 +70,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // prevent an unhandled rejection: `await waiting` below throws the error
+  waiting?.catch(() => {}); // prevent an unhandled rejection, because `await waiting` below already throws the error
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
@@ -110,21 +110,21 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 }
 
 interface View {
-  /** Progress at the start of the interval over which the rate is measured. */
+  /** The progress when the interval over which the rate is measured began. */
   first: Progress;
   text?: string;
   /** Reason why the request waits, shown above the bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** The last printed time range of the request's planned end. */
+  /** The last printed time range for the request's planned end. */
   printedEnd?: EndFragment;
 }
 
-/** Minimum time until a request's planned end. An earlier end is not printed. */
+/** A request's planned end is not printed if it is nearer than this. */
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints the time range of the request's planned end above the bar. Prints a new range when the planned end leaves the
+ * Prints a time range for the request's planned end above the bar, and a new range when the planned end leaves the
  * printed range.
  * @param now the server's time, because this host's clock may be wrong
  */
@@ -191,9 +191,9 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns the estimated remaining time of a request. If no file is being read, or the plan does not contain an end for
- * the request, returns why the request waits. In a terminal, the reason is shown above the bar, because the end of the
- * bar's line may be cut off.
+ * Returns a request's estimated remaining time. If no file is being read, or the plan does not contain the request's
+ * end, returns why the request waits. In a terminal, that reason is shown above the bar, because the end of the bar's
+ * line may be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

@@ -32,12 +32,12 @@ export const toNumber = (option: string, range?: NumberRange) => (text: string) 
 
 const PEOPLE_LIMIT = 1000;
 
-/** @param forScripts the names of options that select output for scripts */
+/** @param forScripts the names of the options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns a list's limit. There is no default limit for output to scripts. */
+/** Returns a list's limit. Output for scripts does not have a default limit. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser for commander's `.option` that returns the text `none` unchanged, because commander does not allow
- * null as an option's value. `noneToNull` converts the text `none` to null.
+ * Returns a parser for a commander option that also accepts the text `none` and returns it unchanged, because commander
+ * does not allow null as an option's value. `noneToNull` later converts it to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
@@ -108,7 +108,7 @@ export const fileOption = [
 /**
  * Reads the paths given with `--file`. Each value is a path, `@name` for a file with one path per line, or `-` for
  * standard input with one path per line.
- * @throws CommandError if a list cannot be read
+ * @throws CommandError if a file with paths cannot be read
  */
 export async function readPaths(given: string[]): Promise<string[]> {
   const paths: string[] = [];

@@ -3,11 +3,11 @@ import { commandState, environment } from './io.js';
 
 /**
  * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files. Code 4 means that
- * the server does not answer. Code 130 means that the command was interrupted, as shells report SIGINT.
+ * the server does not answer. Code 130 means that the command was interrupted; shells use the same code for SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
-/** Failure of a command, with the message to print. */
+/** A command's failure, with the message to print. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** Interruption of a command. The command prints nothing if the message is empty. */
+/** The interruption of a command. If the message is empty, the command does not print it. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
@@ -40,7 +40,7 @@ export class UsageError extends CommandError {
   }
 }
 
-/** Failure because the server or its database does not answer. A retry may help. */
+/** A failure because the server or its database does not answer. A retry may help. */
 export class ConnectionError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.unavailable);
@@ -50,7 +50,7 @@ export class ConnectionError extends CommandError {
 /** Node.js error codes for a certificate from an unknown authority. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
-/** Returns why a connection failed, based on an error from `fetch` or Node.js. */
+/** Returns why a connection failed, given an error from `fetch` or Node.js. */
 export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
@@ -77,7 +77,7 @@ function describeChoice(): string {
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
-/** Options whose names differ from the names of their GraphQL fields. */
+/** Options that are not named like their GraphQL fields. */
 const OTHER_NAMES = new Map([
   ['events', '--event'],
   ['expiresAt', '--expires'],
@@ -92,8 +92,8 @@ const OTHER_NAMES = new Map([
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces a GraphQL field's name at the beginning of a message with the command's option for the field, if any.
- * @param own the names of the command's arguments, by the name of the GraphQL field
+ * If a message begins with a GraphQL field's name, replaces the name with the command's option for the field.
+ * @param own the command's argument names, by GraphQL field name
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES.get(field) ?? optionOf(field);

@@ -1,6 +1,6 @@
 /**
- * The current command's streams, environment and state. `runWith` replaces the streams and environment of the process,
- * so that one process can run several commands concurrently. Commands must use this module instead of `process`.
+ * The current command's streams, environment and state. `runWith` replaces the process's streams and environment, so
+ * that one process can run several commands concurrently. Commands must use this module instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -28,7 +28,7 @@ interface CommandState extends CommandIo {
   exitCode: number;
   /** Names of the command's options, such as `--quota`. */
   options: readonly string[];
-  /** Whether to print times in the local zone and relative to now. For scripts, times are in UTC. */
+  /** Whether to print times in the local zone and relative to now. Times for scripts are in UTC. */
   isForPeople: boolean;
   /** Whether tables may be wider than the terminal. */
   isWide: boolean;
@@ -99,8 +99,8 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
 }
 
 /**
- * Time within which two signals count as one. npm forwards a Ctrl-C, although the terminal has already sent the signal
- * to the process.
+ * Time within which two signals count as one, because npm forwards a Ctrl-C that the terminal has already sent to the
+ * process.
  */
 const SAME_SIGNAL_MS = 500;
 
@@ -122,7 +122,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** If another program runs this command, returns the command's standard error as the log's destination. */
+/** Returns the log's destination: the command's own standard error if another program runs the command. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

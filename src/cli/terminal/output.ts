@@ -46,7 +46,7 @@ interface TableOf<Row> {
   present?(row: Row): unknown;
 }
 
-/** Prints rows as a table, or for scripts one JSON document per row. */
+/** Prints rows as a table, or, for scripts, as one JSON document per row. */
 export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: TableOf<Row>): void {
   const { header, cells, none, present = (row) => row } = how;
   if (json) for (const row of rows) printJson(present(row));
@@ -87,7 +87,7 @@ const fit = (cell: string, width: number): string => padTo(truncate(cell, width)
 
 /**
  * Narrows the widest columns until all columns fit.
- * @returns the widths of the columns; undefined if the terminal is too narrow
+ * @returns the columns' widths; undefined if the terminal is too narrow
  */
 function fitWidths(whole: readonly number[], columns: number): number[] | undefined {
   const widths = [...whole];
@@ -107,7 +107,7 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
+/** Minimum width at which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
 /** Prints an object's values, each after its name, wrapped to the terminal's width. */

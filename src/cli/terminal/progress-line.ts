@@ -30,7 +30,7 @@ export class ProgressLine {
 
   /**
    * @param textOf returns the current progress as text, or undefined to draw nothing
-   * @param logMs the interval between log lines in milliseconds, used if standard error is not a terminal
+   * @param logMs milliseconds between log lines, if standard error is not a terminal
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;
@@ -88,7 +88,7 @@ const MAX_BAR = 30;
 const MIN_BAR = 5;
 
 /**
- * Returns a bar followed by a text. Together they fit on one line in the terminal.
+ * Returns a bar followed by a text, which together fit on one line in the terminal.
  * @param part the completed part, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {

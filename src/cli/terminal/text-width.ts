@@ -1,6 +1,6 @@
 /**
- * Measures the width of text in a terminal. East Asian letters and emoji take two columns, and combining marks take
- * none.
+ * Measures the width of text in a terminal. East Asian letters and emoji take two columns; combining marks do not take
+ * any.
  */
 
 const ASCII = /^[\x20-\x7e]*$/;
@@ -21,7 +21,7 @@ function widthOfCharacter(character: string): number {
   return WIDE.test(character) ? 2 : 1;
 }
 
-/** Pads a text with blanks to a width. */
+/** Pads a text with spaces to a width. */
 export const padTo = (text: string, width: number): string => text + ' '.repeat(Math.max(width - widthOf(text), 0));
 
 const ELLIPSIS = '…';

@@ -1,4 +1,4 @@
-/** Formats times and time spans for commands. Times in GraphQL responses contain a time zone. */
+/** Formats times and time spans for commands. Times in GraphQL responses include a time zone. */
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/command-operations.js';
@@ -34,7 +34,7 @@ const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));
 
 /**
  * Returns a text such as `in 5 days`, `3 h ago` or `now`.
- * @param seconds the time from now, in seconds
+ * @param seconds seconds from now; negative for the past
  */
 export function formatFromNow(seconds: number): string {
   const span = formatSpan(Math.abs(seconds));
@@ -57,8 +57,8 @@ const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no eng
 
 /**
  * Returns a text that says when a request will be done.
- * @param why the reason that the server gives if the end is unknown
- * @param nextTry the time at which a failed file will be tried again
+ * @param why the server's reason if the end is unknown
+ * @param nextTry when a failed file will be tried again
  */
 export function formatEnd(
   now: string,
