@@ -1,4 +1,4 @@
-/** Determines a caller's rights from the identity that authentication has established. */
+/** Determines the rights of an authenticated caller. */
 import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
@@ -23,7 +23,7 @@ export interface Identity {
   address?: string | undefined;
 }
 
-/** How long a caller's rights are cached. */
+/** Milliseconds for which a caller's rights are cached. */
 const KNOWN_MS = 2000;
 
 export class KnownCallers {
@@ -76,14 +76,14 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** Removes the right to change anything: a read-only operator becomes a viewer. */
+/** Replaces the role `operator` by `viewer`, for a caller who may not change anything. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }
 
 /**
- * Returns the anonymous caller of a gateway without authentication. An anonymous caller may do everything except an
- * operator's actions.
+ * Returns the anonymous caller of a gateway without authentication. This caller may do everything except an operator's
+ * actions.
  */
 export function openCaller(address: string | undefined): Caller {
   return {
@@ -115,16 +115,15 @@ export function checkName(name: string, source: string): string {
 }
 
 /**
- * Returns the name under which Tapegate knows an issuer's user or group. The names of the first configured issuer's
- * users and groups are unchanged. Names of other issuers' users and groups get the issuer's name as a suffix, because
- * names are unique only within an issuer.
+ * Returns Tapegate's name for an issuer's user or group. Names from the first configured issuer are unchanged. Names
+ * from other issuers get the issuer's name as a suffix, because names are unique only within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
 }
 
 /**
- * Rejects names that belong to an issuer's users or groups but come from another source.
+ * Rejects names that are reserved for an issuer's users or groups but come from another source.
  * @throws HttpError 401
  */
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
@@ -138,7 +137,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** Cache with keys that clients choose. Limits the age and the number of entries. */
+/** Cache with a limited number of entries, because clients choose the keys. Limits the entries' age too. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;
@@ -153,8 +152,8 @@ export class Recent<Value> {
   }
 
   /**
-   * Returns the cached value for a key, or loads the value. After a failed load, the next call loads the value again.
-   * If `clear` is called while a value is being loaded, the value is loaded again immediately.
+   * Returns the cached value for a key, or loads the value. If loading fails, the next call tries again. If `clear` is
+   * called while a value is being loaded, the value is loaded a second time.
    */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {

@@ -9,7 +9,9 @@ export type Credentials =
   /** Name and password of Basic authentication. */
   | { scheme: 'basic'; name: string; secret: string };
 
-/** Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the header contains neither. */
+/**
+ * Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the request does not contain such credentials.
+ */
 export function readCredentials(req: IncomingMessage): Credentials | undefined {
   const { authorization } = req.headers;
   if (authorization === undefined) return undefined;
@@ -31,9 +33,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes Basic authentication from the challenge of a 401 error if a web page's script sent the request. For a Basic
- * challenge, the browser would show its own login dialog. Scripts send the header `X-Requested-With` to avoid the
- * dialog.
+ * Removes the Basic challenge from a 401 error if a web page's script sent the request, because the browser would show
+ * its own login dialog. Scripts send the header `X-Requested-With` to avoid this dialog.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -69,7 +70,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // commands need both fields to request a token; RFC 9728 (2) allows additional fields
+      // `tapegate` commands need the next two fields to request a token; RFC 9728 (2) allows additional fields
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });

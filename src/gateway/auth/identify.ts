@@ -1,4 +1,4 @@
-/** Authenticates each REST and GraphQL request with the configured methods. */
+/** Authenticates REST and GraphQL requests with the configured methods. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../../core/caller.js';
@@ -24,13 +24,13 @@ export function callerOf(req: IncomingMessage): Caller {
 
 export interface Identifier {
   /**
-   * Handler that authenticates each request, and must run before handlers that call `callerOf`.
+   * Handler that authenticates each request. Must run before handlers that call `callerOf`.
    * @throws HttpError 401
    */
   handler: RequestHandler;
   /** Stops checking whether the callers of open responses still have their rights. */
   close(): void;
-  /** Writes pending counts of anonymous requests to the database; must be called after the last response. */
+  /** Writes the pending counts of anonymous requests to the database. Must be called after the last response. */
   finish(): Promise<void>;
 }
 
@@ -91,8 +91,8 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
 }
 
 /**
- * Rejects unauthenticated requests that come through a proxy, because a proxy on this host makes all its clients seem
- * local.
+ * Rejects unauthenticated requests that come through a proxy, because a proxy on this host makes all of its clients
+ * seem local.
  */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);

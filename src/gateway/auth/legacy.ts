@@ -1,4 +1,4 @@
-/** Identifies callers without credentials, such as old scripts. Some endpoints may be open to them. */
+/** Identifies callers without credentials, such as old scripts, for whom some endpoints may be open. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import type { Caller } from '../../core/caller.js';
@@ -13,14 +13,14 @@ import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Delay before the use of an endpoint is counted in the database. A killed process loses the counts from its last
- * seconds.
+ * Milliseconds for which counts are collected before they are written to the database. A killed process loses these
+ * counts.
  */
 const WRITE_MS = 5000;
 
 /**
  * Maximum number of combinations of endpoint, address and user that are counted separately in a day. Further requests
- * are counted only by endpoint, so that no client can fill the table.
+ * are counted only by endpoint, so that clients cannot fill the table.
  */
 const MAX_KINDS = 10_000;
 
@@ -42,7 +42,7 @@ export class LegacyCallers {
   }
 
   /**
-   * @returns an anonymous caller; undefined if the endpoint is not open to the client's address
+   * @returns an anonymous caller; undefined if the client's address may not use the endpoint without credentials
    * @throws HttpError 401 for a caller behind an unlisted proxy
    */
   async find(req: Request, res: Response): Promise<Caller | undefined> {
@@ -54,7 +54,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // count when the response ends, because the user named in the body is not known earlier
+    // count when the response ends, because the body, which may name a user, has been read by then
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
@@ -62,7 +62,7 @@ export class LegacyCallers {
   /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // use only the path, because the body, which may also name a user, was not read
+    // use only the path's user, because the body, which may also name one, was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }

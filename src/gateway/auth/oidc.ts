@@ -25,7 +25,7 @@ import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
 /**
- * Accepted signature algorithms. All algorithms are asymmetric, because Tapegate accepts neither `none` nor shared
+ * Accepted signature algorithms. They are all asymmetric, because Tapegate does not accept unsigned tokens or shared
  * secrets.
  */
 const ALGORITHMS = [
@@ -43,14 +43,14 @@ const ALGORITHMS = [
 ];
 
 /**
- * Matches the `typ` header of accepted tokens, which are access tokens or untyped JWTs. Tokens that the issuer signs
- * for other purposes have other `typ` values.
+ * Matches the `typ` header of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other
+ * purposes have other `typ` values.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
 const CLOCK_SKEW_SECONDS = 60;
 
-/** How long a verified token is cached. */
+/** Milliseconds for which a verified token is cached. */
 const KNOWN_MS = 2000;
 
 export class OidcCallers {
@@ -95,7 +95,7 @@ export class OidcCallers {
     }
   }
 
-  /** Returns the issuer that a token names, before the token is verified. */
+  /** Returns the issuer that an unverified token names. */
   private findIssuer(token: string): Issuer {
     let issuer: Issuer | undefined;
     try {
@@ -143,15 +143,15 @@ function readWords(value: unknown): string[] {
 }
 
 /**
- * Matches the scopes of the WLCG token profile. A token with a WLCG scope permits only the operations that its scopes
- * name.
+ * Matches the scopes of the WLCG token profile. If a token has such a scope, it permits only the operations that its
+ * scopes name.
  */
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
  * Limits the roles of a token with WLCG scopes. The scope `storage.stage` permits requests, and the scope
  * `storage.read` permits reading. A token with WLCG scopes does not give operator rights, or rights in other users'
- * quotas. Rejects a token whose scopes are limited to a path.
+ * quotas. Rejects a token with scopes that are limited to a path.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -191,21 +191,21 @@ function describeProblem(error: unknown): string {
 
 const ANSWER_MS = 5000;
 
-/** Time after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
+/** Milliseconds after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Pause after a failed reload of an issuer's keys, and minimum interval between reloads that unknown keys cause. */
+/** Pause after an issuer's keys could not be reloaded, and minimum interval between reloads because of unknown keys. */
 const PAUSE_MS = 30_000;
 
 /**
- * Pause after a failed request to an issuer. Without the pause, any client could cause requests to the issuer by
- * sending unsigned tokens.
+ * Pause after a failed request to an issuer. Without the pause, a client could flood the issuer with requests by
+ * sending invalid tokens.
  */
 const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Codes of errors that mean that the token is invalid. Errors with other codes mean that the issuer has failed. */
+/** Error codes for an invalid token. All other codes mean that the issuer has failed. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
@@ -216,7 +216,7 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** Time of the last request for the issuer's keys, as a value of `performance.now()`. */
+  /** Time, by `performance.now()`, of the last request for the issuer's keys. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
@@ -228,8 +228,8 @@ class Issuer {
   }
 
   /**
-   * Returns the issuer's key that verifies a token. Loaded keys stay valid while the issuer does not answer.
-   * @throws HttpError 503 if an unknown key cannot be loaded
+   * Returns the issuer's key for a token's signature. Loaded keys stay valid while the issuer does not answer.
+   * @throws HttpError 503 if a key that is not known yet cannot be loaded
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
     try {
@@ -260,7 +260,7 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** Sends a request to the issuer. During the pause after a failed request, throws that request's error instead. */
+  /** Sends a request to the issuer. In the pause after a failed request, throws the failed request's error instead. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
@@ -283,7 +283,8 @@ class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        cacheMaxAge: Number.POSITIVE_INFINITY, // otherwise known keys would become invalid while the issuer does not answer
+        // keep keys, because otherwise they would become invalid while the issuer does not answer
+        cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }
     throw new Error('it has no metadata document');

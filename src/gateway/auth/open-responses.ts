@@ -11,14 +11,14 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval at which the callers of open responses are checked. The interval is half the documented delay, so that one
- * failed check does not cause a longer delay.
+ * Interval at which the callers of open responses are checked. The interval is half the documented delay, so that the
+ * delay is kept even if one check fails.
  */
 const CHECK_MS = 2000;
 
 /**
- * Maximum duration of a stream for a caller whom a proxy has authenticated, because a proxy authenticates only one
- * request. A client must reconnect when a stream reaches this duration, and does not miss any events.
+ * Maximum duration of a stream for a caller whom a proxy has authenticated. The client then reconnects, without missing
+ * events, so that the proxy authenticates it again.
  */
 const PROXIED_SECONDS = 900;
 
@@ -37,7 +37,7 @@ export class OpenResponses {
   private checking: Promise<void> = Promise.resolve();
   /** Whether rights have changed since the last check. */
   private haveRightsChanged = false;
-  /** Version of the anonymous callers' rights at the last check. */
+  /** Version that anonymous callers' rights had at the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {
@@ -70,7 +70,7 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers do not store a version, so compare with the last check; the first check may end streams
+    // anonymous callers do not have a version, so compare with the last check; the first check may end streams
     // needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
@@ -80,7 +80,8 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that later becomes a stream ends when the stream begins; other responses finish with the old rights
+      // a response that becomes a stream after this check is ended when the stream begins; other responses finish with
+      // the old rights
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }
@@ -92,8 +93,8 @@ export class OpenResponses {
   }
 
   /**
-   * Ends the responses of callers whose tokens are no longer valid or whose rights have changed. A failed check is
-   * repeated at the next interval.
+   * Ends the responses of callers whose tokens are no longer valid or whose rights have changed. If the check fails, it
+   * is repeated after the usual interval.
    */
   private async endInvalid(): Promise<void> {
     try {
@@ -115,7 +116,7 @@ export class OpenResponses {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // the client sees an incomplete response, and learns the reason when it reconnects
+      // the client sees an incomplete response, and learns why when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

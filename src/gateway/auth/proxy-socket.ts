@@ -1,6 +1,6 @@
 /**
- * Creates Unix sockets on which a gateway listens for its proxies. The permissions of a socket decide which processes
- * may send requests on behalf of users.
+ * Creates Unix sockets on which a gateway listens for its proxies. A socket's permissions decide which processes may
+ * send requests on behalf of users.
  */
 import { once } from 'node:events';
 import { statSync, unlinkSync } from 'node:fs';
@@ -12,8 +12,8 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a Unix socket that only its owner and group can open. Removes the socket when the server closes, and
- * replaces a socket that a killed process left.
+ * Listens on a Unix socket that only its owner and group can open. Replaces a socket that a killed process left, and
+ * removes the socket when the server closes.
  * @throws Error that names the socket's path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
@@ -28,7 +28,7 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      // ignore a failure: the directory may still contain the socket, which is removed when the server closes
+      // ignore an error: if the directory still contains the socket, the socket is removed when the server closes
       await rmdir(dir).catch(() => {});
     }
     const { ino } = statSync(file);

@@ -1,6 +1,6 @@
 /**
- * Identifies callers that a proxy has authenticated, by a header with the user's name or the subject of the user's
- * certificate. Rejects a request with an identity header if the sender is not a listed proxy.
+ * Identifies callers that a proxy has authenticated, by a header with either the user's name or the subject of the
+ * user's certificate. Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Returns the identity from the header with the user's name; undefined if the header is absent.
+ * Returns the identity from the header with the user's name; undefined without this header.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,8 +30,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Returns the identity from the header with the subject of a verified client certificate; undefined if the header is
- * absent.
+ * Returns the identity from the header with a verified client certificate's subject; undefined without this header.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -61,8 +60,8 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 }
 
 /**
- * Returns the roles that the site's rules assign to a user and the user's groups. Every authenticated caller has the
- * role `user`, unless the site has a rule that assigns `user` to certain callers.
+ * Returns the roles that the site's rules assign to a user and the user's groups. All authenticated callers have the
+ * role `user`, unless a rule of the site assigns this role to certain callers only.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
@@ -72,8 +71,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client may have
- * sent one
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because one may come from
+ * the client
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -91,12 +90,12 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Splits a certificate's subject into escapes, special characters and text. The match takes linear time. */
+/** Splits a certificate's subject, in linear time, into escapes, special characters and text. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined unless the subject has exactly one. Also undefined for the notation
- * `/O=Example/CN=Ada`, which is ambiguous because it does not have escapes.
+ * @returns a subject's common name; undefined unless the subject has exactly one, or if the subject has the form
+ * `/O=Example/CN=Ada`, which is ambiguous without escapes
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];
@@ -124,8 +123,8 @@ function trimValue(value: string): string {
 }
 
 /**
- * Decodes the escapes in a value from a subject. `\2C` stands for a byte of UTF-8; any other backslash escapes the next
- * character.
+ * Decodes escapes in a value from a subject. An escape like `\2C` is a byte of UTF-8; any other backslash escapes the
+ * next character.
  */
 function unescapeValue(text: string): string {
   const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];

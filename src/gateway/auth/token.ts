@@ -1,5 +1,5 @@
 /**
- * Identifies callers by an API token, sent as a bearer token, or as a password with the token's name as the user name.
+ * Identifies callers by an API token, sent as a bearer token or as a password. The user name is then the token's name.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../../core/caller.js';
@@ -15,11 +15,11 @@ const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERAT
 
 const UNKNOWN = 'the token is unknown, has expired or was revoked';
 
-/** How long a valid token is cached. Revoking a token clears the cache immediately. */
+/** Milliseconds for which a valid token is cached. Revoking a token clears the cache immediately. */
 const KNOWN_MS = 2000;
 
 /**
- * Maximum number of concurrent token lookups, so that authenticated callers always find database connections. An
+ * Maximum number of concurrent token lookups, so that enough database connections remain for authenticated callers. An
  * address that sends many invalid tokens delays only its own lookups.
  */
 const LOOKUPS = 8;

@@ -13,8 +13,8 @@ import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
 /**
- * Path of the health endpoint, which accepts any host name. Load balancers may use any name, and the response does not
- * contain secrets.
+ * Path of the health endpoint, which accepts any host name, because load balancers may use any name and the response
+ * does not contain secrets.
  */
 const HEALTH = /^\/health(\/|$)/i;
 
@@ -36,7 +36,7 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 
 /**
  * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials does not
- * need to check the host, because a page that uses DNS rebinding does not have any.
+ * check the host, because a page that uses DNS rebinding does not have credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -45,15 +45,15 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if the header `Host` names another host, and ignores ports. With DNS
- * rebinding, a browser treats a foreign page as same-origin, and only the header `Host` reveals the page.
+ * Returns a check that throws HttpError 421 if the header `Host` names another host, whatever the port. With DNS
+ * rebinding, a browser treats a foreign page as same-origin, and only this header reveals the page.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // accept a request without Host, because every browser sends Host
+    if (!given) return; // accept a request without Host, because it does not come from a browser
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -68,20 +68,19 @@ function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/** Returns the connection's local address, in the form of a host name. DNS rebinding cannot forge the local address. */
+/** Returns the connection's local address, which DNS rebinding cannot forge, in the form of a host name. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
 }
 
 /**
- * Rejects requests from pages of other origins. Pages of other origins cannot read responses, but could keep the
- * gateway busy with requests for long lists. A user may still follow a link from a page of another origin. Requests
- * from curl and other programs are not affected.
+ * Rejects requests from pages of other origins. Such pages cannot read responses, but could keep the gateway busy with
+ * requests for long lists. Links on such pages, and programs such as curl, still work.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
-  if (req.method === 'OPTIONS') return; // OPTIONS changes and reads nothing
+  if (req.method === 'OPTIONS') return; // an OPTIONS request does not read or change data
   const page = foreignPageOf(req, config);
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
@@ -91,8 +90,8 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the request header that shows that a page of another origin sent the request. Returns undefined for
- * Tapegate's own pages, for pages of listed origins, and for clients other than browsers.
+ * Returns the request header that reveals that a page of another origin sent the request; undefined for Tapegate's own
+ * pages, pages of listed origins, and clients other than browsers.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
@@ -113,8 +112,8 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
 /**
- * Returns whether a user has followed a link in a browser window. Does not accept frames, because a page could open any
- * number of frames.
+ * Returns whether a user has followed a link in a browser window. Does not accept requests from frames, because a page
+ * could open any number of frames.
  */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
@@ -127,9 +126,9 @@ const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', '
 const MAX_AGE_SECONDS = 600;
 
 /**
- * Creates the CORS handler, which does nothing if no origin is listed. Does not allow pages of other origins to send
- * cookies. A preflight response allows all requested headers and the usual methods; each endpoint rejects methods that
- * it does not support.
+ * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins may not send cookies.
+ * Preflight responses allow all requested headers and the usual methods; each endpoint rejects methods that it does not
+ * support.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
@@ -144,14 +143,15 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
 }
 
 /**
- * HTTP Strict Transport Security for half a year. Excludes subdomains, because the gateway does not know which
+ * HTTP Strict Transport Security for half a year, without subdomains, because the gateway does not know which
  * subdomains exist.
  */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Most responses are not pages, so browsers must not load, run, frame or sniff responses.
- * GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
+ * Sets the security headers. Most responses are not pages, so browsers must not load anything for them, run or frame
+ * them, or guess their type. GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users
+ * connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -161,7 +161,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // with no-referrer, browsers would send Origin: null from Tapegate's own forms
+    // do not use no-referrer, with which browsers would send Origin: null from Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
     // omit headers that only obsolete browsers read

@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Paths of assets whose names change with their contents, so that browsers may cache them forever. */
+/** Paths of assets that browsers may cache forever, because the names change with the contents. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
@@ -44,7 +44,7 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   const assets = new Map<string, Asset>();
-  if (!existsSync(DIRECTORY)) return assets; // the dashboard was not built, so nothing is served at `/`
+  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built, so nothing is served at `/`
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
     if (type === undefined) continue; // skip a directory

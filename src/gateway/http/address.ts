@@ -1,6 +1,6 @@
 /**
- * Determines the client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether a request
- * came over TLS or from this host.
+ * Determines a client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether the client used
+ * TLS or is on this host.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -14,7 +14,7 @@ import { remember } from '../../core/remembered.js';
 interface Origin {
   /** Client's address; undefined if the connection has ended, or a proxy does not report the client. */
   address: string | undefined;
-  /** Whether the request passed a listed proxy. */
+  /** Whether a listed proxy sent the request. */
   isProxied: boolean;
 }
 
@@ -28,7 +28,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the client's address for a request, and must be called before `addressOf` */
+/** @returns a function that records the client's address for a request; must be called before `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -44,7 +44,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // without a secret, do not trust addresses of this host, because every local user can connect from them
+    // without a secret, do not trust this host's own addresses, because every local user can connect from them
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -54,7 +54,7 @@ export function createAddressRecorder({
 }
 
 /**
- * Returns a function that checks a secret. Compares hashes, so that the duration does not reveal how much of a wrong
+ * Returns a function that checks a secret. Compares hashes, so that the duration does not reveal how much of the given
  * secret is correct.
  */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
@@ -64,10 +64,10 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Finds the client's address in the chain of X-Forwarded-For. The last address that does not belong to a listed proxy
- * is the client's, because the client may have invented all earlier addresses. If all addresses belong to listed
- * proxies, the first address is the client's, as for a client on a proxy's host. If a listed proxy does not report a
- * valid address, the client is unknown.
+ * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy, because the
+ * client may have invented all earlier addresses. If all addresses belong to listed proxies, the first one is the
+ * client's, as for a client on a proxy's host. If a listed proxy does not report a valid address, the client is
+ * unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -101,7 +101,7 @@ export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
 
-/** Names of headers in which proxies, load balancers and content networks describe their clients or themselves. */
+/** Headers in which proxies, load balancers and content delivery networks describe their clients or themselves. */
 const FORWARDED = [
   /^(x-)?forward(ed)?(-.*)?$/,
   /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
@@ -113,8 +113,8 @@ const FORWARDED = [
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
 /**
- * Evidence that nginx forwarded a request. By default, nginx does not add a forwarding header, but it uses HTTP/1.0.
- * Programs on this host use HTTP/1.1.
+ * Evidence that nginx forwarded a request. By default, nginx does not add a forwarding header, but uses HTTP/1.0,
+ * unlike programs on this host.
  */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
@@ -123,7 +123,7 @@ export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // an old program on another host may itself send HTTP/1.0, but programs on this host (curl, ab) do not
+  // check only connections from this host, because an old program on another host may use HTTP/1.0 without a proxy
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
@@ -141,8 +141,8 @@ export function isConfidential(req: IncomingMessage): boolean {
 }
 
 /**
- * Prefix length of IPv6 networks. All addresses in a network share one rate-limit key, because a client usually
- * controls a whole network.
+ * Prefix length of the IPv6 networks whose addresses share one rate-limit key, because a client usually controls a
+ * whole network.
  */
 const IPV6_NETWORK_BITS = 56;
 

@@ -1,8 +1,8 @@
 /**
  * Encodes response bodies with br or gzip if the client accepts the encoding. Small bodies are not encoded. A body that
- * contains both a secret and the caller's text is not encoded, because the encoded length would reveal parts of the
- * secret. Event streams are not encoded, because each event must be sent immediately. Does not use the middleware
- * `compression`, which keeps encoding after a disconnect, and encodes a constant body again for each response.
+ * contains both a secret and text from the caller is not encoded, because the encoded length could reveal the secret.
+ * Event streams are not encoded, because each event must be sent immediately. The middleware `compression` is not used,
+ * because it continues to encode after a disconnect, and encodes a constant body again for each response.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -15,14 +15,14 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, which make encoding a list faster than reading it from the database. On one core, gzip level 1
-   * encodes 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 % of the size, and level 3 encodes 77
-   * MB/s.
+   * Settings for lists, with which a list is encoded faster than it is read from the database. On one core, gzip level
+   * 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but level 3 only
+   * 77 MB/s.
    */
   fast: object;
   /**
-   * Settings for constant bodies. Brotli level 5 compresses a page of 9 MB to 21 % in 0.5 s, and level 9 to 20 % in 2.5
-   * s.
+   * Settings for constant bodies. Brotli level 5 compresses a page of 9 MB to 21 % of its size in 0.5 s, and level 9 to
+   * 20 % in 2.5 s.
    */
   small: object;
 }
@@ -59,7 +59,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
     res.vary('Accept-Encoding');
     sendPlain(res, bytes);
   } else if (res.req.method === 'HEAD') {
-    res.end(); // a response to HEAD may omit Content-Length
+    res.end(); // a response to HEAD does not need Content-Length
   } else {
     const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
@@ -78,7 +78,7 @@ function sendPlain(res: Response, bytes: Buffer): void {
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // send the headers now, because a failure during the body cannot change the status
+  res.flushHeaders(); // send the headers now, because the status cannot change any more if the body fails
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
   pipeline(encoder, res, () => {}); // ignore errors here, because the encoder reports a disconnect to its writer
@@ -100,8 +100,8 @@ export class KeptBody {
   }
 
   /**
-   * Sends the body, or status 304 if the client already has the body. By default, clients must ask each time whether
-   * the body has changed.
+   * Sends the body, or status 304 if the client already has the body. By default, clients must ask before each use
+   * whether the body has changed.
    */
   async send(res: Response, cacheControl = 'no-cache'): Promise<void> {
     const encoding = encodingOf(res);
@@ -113,7 +113,7 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      // an error response follows, which must not have the body's headers
+      // remove the body's headers before an error response is sent
       for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header);
       throw error;
     });

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from '../../core/errors.js';
 
-/** Maximum size of a request body; enough for 100,000 paths. */
+/** Maximum size of a request body, which is enough for 100,000 paths. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
@@ -69,8 +69,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. Without the limit, a body of the shortest paths could contain six million
- * values. Lists and objects have a lower limit, because each takes ten times as much memory as a path.
+ * Maximum number of values in a JSON body. Without this limit, a body could contain six million very short paths. For
+ * lists and objects, the limit is lower, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;
@@ -111,7 +111,7 @@ const tooLong = () => new HttpError(413, `the body must have at most ${MAX_BODY_
 /**
  * Reads the whole body, even if the request is rejected, because most clients send everything before they read the
  * response.
- * @throws HttpError if the body is too large or the memory for bodies is in use; Error if the client disconnects
+ * @throws HttpError if the body is too large, or the memory for bodies is used up; Error if the client disconnects
  */
 async function readBytes(req: IncomingMessage): Promise<Buffer> {
   const room = rooms.get(req)?.();

@@ -32,7 +32,7 @@ const statusOf: Record<UserErrorCode, number> = {
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // return 500, because clients would repeat the change after 503
+  // return 500, because after 503, clients would repeat a change that may have been made
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;
@@ -42,7 +42,7 @@ export function answerOf(error: unknown): { status: number; message: string; hea
 }
 
 /**
- * Creates the error handler of a protocol. The error handler must be registered after the protocol's other handlers.
+ * Creates a protocol's error handler, which must be registered after the protocol's other handlers.
  * @param protocol the protocol's name in the log
  * @param present a function that sends the error response
  */
@@ -55,7 +55,7 @@ export function createErrorHandler(
     const fields = { url: req.originalUrl, ...idOf(res) };
     const isDisconnected = res.destroyed || res.closed;
     if (res.headersSent || isDisconnected) {
-      // break the connection, so that the client sees that the response is incomplete
+      // close the connection, so that the client notices that the response is incomplete
       if (!isDisconnected) logFailure(log, error, `${protocol}: a response was interrupted`, fields);
       res.destroy();
       return;
@@ -63,7 +63,7 @@ export function createErrorHandler(
     // express throws a URIError for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // do not log an HttpError with a 5xx status, because the gateway throws it on purpose
+    // do not log an HttpError with a 5xx status, because the gateway throws such errors on purpose
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
       logFailure(log, error, `${protocol}: internal error`, fields);
     }

@@ -6,8 +6,8 @@ import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
 /**
- * Reduces a request's target to its path and query. A proxy may send a complete URL as the target. The host of a
- * complete URL replaces the header `Host`.
+ * Reduces a request's target to its path and query. If a proxy sends a complete URL as the target, the URL's host
+ * replaces the header `Host`.
  */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';
@@ -18,7 +18,7 @@ export function toOriginForm(req: IncomingMessage): void {
 }
 
 /**
- * Removes the path prefix under which users reach the gateway, unless a proxy has already removed the prefix.
+ * Removes the path prefix under which users reach the gateway, unless a proxy has already removed it.
  * @param prefix the path prefix, such as `/tapes`; may be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
@@ -38,7 +38,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
-  // if a header occurs twice, a proxy may have used the other value (RFC 9112, 3.2)
+  // reject repeated headers, because a proxy may have used the other value (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }

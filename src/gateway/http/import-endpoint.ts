@@ -1,9 +1,10 @@
 /**
- * Implements `PUT /import`, with which operators import catalogue rows, as CSV or JSON Lines, plain or gzipped. Imports
- * all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON object
- * with the import's counts, or with `error` and the `faults` in invalid rows. `skipInvalid=true` skips rows with names
- * that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix that
- * are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes nothing.
+ * Implements `PUT /import`, with which operators import catalogue rows as CSV or JSON Lines, optionally gzipped.
+ * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
+ * object with the import's counts, or with `error` and the `faults` in invalid rows. `skipInvalid=true` skips rows with
+ * names that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix
+ * that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
+ * nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -22,7 +23,8 @@ import { answerOf } from './http-errors.js';
 export const IMPORT_PATH = '/import';
 
 /**
- * Returns whether a request is an import. An import's body may take any time, and is read only after authentication.
+ * Returns whether a request is an import. The body of an import may take any time to arrive, and is read only after
+ * authentication.
  */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
@@ -54,8 +56,8 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
 }
 
 /**
- * Returns whether the connection broke while the client was sending the body. The request object reports the broken
- * connection before the response object does.
+ * Returns whether the client disconnected while it was sending the body. The request object reports this before the
+ * response object does.
  */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
@@ -63,8 +65,8 @@ interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /**
-   * The running import, if any. Imports run one after another, because each import needs a database connection, and the
-   * transactions of two imports would wait for each other.
+   * The running import, if any. Imports run one after another, because each import occupies a database connection, and
+   * two imports' transactions would wait for each other.
    */
   slot: { current?: Import | undefined };
   disconnected: AbortSignal;
@@ -72,7 +74,7 @@ interface Exchange {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  // call `importRows` without rows, which rejects and audits the request before its body is read
+  // call `importRows` without rows, so that it rejects and audits the request before the body is read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {
@@ -119,12 +121,12 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept `identity` and `gzip`: the first bytes show whether the body is gzipped
+  // accept both `identity` and `gzip`, because the body's first bytes show whether it is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
-/** Reads the request body. Keeps the connection open for the response, even if the body is not read completely. */
+/** Reads the request body. Keeps the connection open for the response even if the body is read only partly. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
@@ -136,7 +138,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether an error is a server failure rather than a fault in the rows or the request. */
+/** Returns whether an error is a failure of the server, and not caused by the rows or the request. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -154,8 +156,8 @@ function describeError(error: unknown): ImportAnswer {
 }
 
 /**
- * Sends the response without ending it, because closing the connection while the client is sending may lose the
- * response.
+ * Sends the response without ending it. If the connection were closed while the client is still sending, the response
+ * could be lost.
  */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
@@ -164,7 +166,7 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** Limits for reading the rest of a rejected body before the connection is closed. */
+/** Maximum bytes and milliseconds of a rejected body that are read before the connection is closed. */
 const DISCARD = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function discardRest(req: IncomingMessage): Promise<void> {

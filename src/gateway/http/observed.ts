@@ -1,5 +1,5 @@
 /**
- * Observes every request until its response ends. Assigns an id, measures the duration, and writes a trace span and, if
+ * Observes every request until its response ends: assigns an id, measures the duration, and writes a trace span and, if
  * configured, a log line.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -17,7 +17,7 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
     const startedAt = performance.now();
-    const target = req.url ?? '/'; // save the target, because routers change `req.url` before the response ends
+    const target = req.url ?? '/'; // save the target now, because routers change `req.url` later
     takeId(req, res);
     const method = methodOf(req.method);
     const span = isTracing() ? startSpan(req, res, `${method} ${routeOf(target)}`) : undefined;
@@ -35,7 +35,7 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   };
 }
 
-/** Returns the path of a request target without the query, which may be long or contain secrets. */
+/** Returns a request target's path. Omits the query, which may be long or contain secrets. */
 const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
 /** Returns the class of a response's status, such as `2xx`; `gone` if the client disconnected before the response. */

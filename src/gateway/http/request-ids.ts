@@ -1,4 +1,7 @@
-/** Assigns an id to each HTTP request, for logs and the response: the client's `X-Request-Id`, or a new id. */
+/**
+ * Assigns an id to each HTTP request, for logs and the response: the id in the client's `X-Request-Id`, or else a new
+ * id.
+ */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

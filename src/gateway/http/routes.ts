@@ -1,4 +1,4 @@
-/** Maps paths to a few route templates, which name the routes in metrics, traces and logs. */
+/** Maps paths to route templates, which stand for the paths in metrics, traces and logs. */
 
 /** Route templates of the gateway. A test compares the REST templates with the REST API's routes. */
 const templates = [
@@ -41,7 +41,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** Returns the method if it is known, or else `other`, so that clients cannot add label values to metrics. */
+/** Returns the method if it is known, and otherwise `other`, so that clients cannot add label values to metrics. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

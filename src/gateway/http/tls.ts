@@ -1,5 +1,5 @@
 /**
- * Serves TLS with certificate files. Changed files are reloaded, so that renewing a certificate does not require a
+ * Serves TLS with certificate files, and reloads changed files, so that renewing a certificate does not require a
  * restart.
  */
 import { readFile } from 'node:fs/promises';
@@ -10,7 +10,7 @@ import type { Logger } from 'pino';
 import { findTlsFaults, type TlsFiles } from '../../config/tls-files.js';
 import { messageOf } from '../../core/errors.js';
 
-/** Interval at which Node.js checks whether clients are late with request headers. */
+/** Milliseconds between Node.js's checks for clients that are late with request headers. */
 const CHECK_MS = 1000;
 
 interface TlsConfig {
@@ -30,8 +30,8 @@ const HANDSHAKE_MS = 20_000;
 const POLL_MS = 2000;
 
 /**
- * @returns a function that creates a TLS server, which reloads changed certificate files while listening; undefined
- * without TLS
+ * @returns a function that creates a TLS server; undefined without TLS. While listening, the server reloads changed
+ * certificate files
  * @throws Error that names the environment variables if certificate and key cannot be read or do not match
  */
 export async function openTls(
@@ -46,7 +46,7 @@ export async function openTls(
       { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
       listener,
     );
-    // run before Node.js's own handler, which would answer a failed handshake in plain text
+    // destroy the socket before Node.js's own handler can answer a failed handshake in plain text
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();
     server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
@@ -66,8 +66,8 @@ async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
 }
 
 /**
- * Uses changed certificate files for new connections. While certificate and key do not match, as during a renewal, uses
- * the last valid files.
+ * Uses changed certificate files for new connections. While certificate and key do not match, as during a renewal,
+ * keeps the previous certificate and key.
  */
 async function follow(
   server: Server,

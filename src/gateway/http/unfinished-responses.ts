@@ -1,8 +1,8 @@
 /**
  * Tracks unfinished responses, and stops the gateway without failing requests. During `TAPEGATE_LEAVE_SECONDS`, and for
- * one more second after the gateway has ended its streams, each response closes its connection. Closed connections make
- * load balancers and clients use another gateway. Finally, the gateway stops listening and closes idle connections. A
- * request that arrives while the gateway closes idle connections is lost.
+ * one more second after the gateway has ended its streams, each response closes its connection. So load balancers and
+ * clients connect to another gateway. Finally, the gateway stops listening and closes idle connections. A request that
+ * arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -10,10 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** Minimum time during which responses close their connections before the gateway stops listening. */
+/** Minimum number of milliseconds during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
-/** Time that unfinished responses have to end after the gateway stops listening. */
+/** Milliseconds that unfinished responses have left after the gateway stops listening. */
 const ANSWER_MS = 5000;
 
 /**
@@ -48,7 +48,7 @@ export class UnfinishedResponses {
 
   /**
    * Stops a gateway's servers. Returns when all connections are closed.
-   * @param how.leaveMs the time in which load balancers can see that the gateway is stopping
+   * @param how.leaveMs milliseconds in which load balancers can notice that the gateway is stopping
    * @param how.endStreams ends the streams, so that their clients reconnect to another gateway
    */
   async finish(servers: readonly Server[], how: { leaveMs: number; endStreams: () => void }): Promise<void> {
@@ -56,12 +56,12 @@ export class UnfinishedResponses {
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // wait, because clients of ended streams reconnect immediately, over idle connections
+    // wait, because clients reconnect immediately, over idle connections, when their streams end
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      // close connections on which a response without `Connection: close` began before the stop
+      // close connections that stayed open because their responses began before the stop, without `Connection: close`
       for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();
@@ -74,14 +74,14 @@ export class UnfinishedResponses {
 const disconnectSignals = new WeakMap<ServerResponse, AbortSignal>();
 
 /**
- * Returns the signal that aborts when the client disconnects before the end of the response. All work for a response
- * shares one signal.
+ * Returns a signal, shared by all work for a response, that aborts when the client disconnects before the response
+ * ends.
  */
 export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;
   const disconnected = new AbortController();
-  // allow any number of listeners, because each field of an operation may wait for a slot
+  // allow any number of listeners, because each field of a GraphQL operation may add one while it waits for a slot
   setMaxListeners(0, disconnected.signal);
   const abort = () => {
     if (!res.writableFinished) disconnected.abort(new Error('the client has disconnected'));

@@ -21,7 +21,10 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** The share of request-body memory that one caller may use. By default, this share holds three bodies of 32 MB. */
+/**
+ * The share of the memory for request bodies that one caller may use. By default, three bodies of 32 MB fit into this
+ * share.
+ */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -40,7 +43,8 @@ export function limitCallers(config: Config): CallerLimits {
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     identifier: 'caller',
-    validate: false, // the library's check would look for proxies, which only Tapegate's configuration lists
+    // skip the rate-limit library's own proxy checks, because only Tapegate's configuration lists the proxies
+    validate: false,
     keyGenerator: limitKey,
     handler: (_req, res, next) => {
       const message = `more than ${limits.rateLimit} requests in a minute: try again later`;
@@ -58,7 +62,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts a request body's memory until the request is answered and all work for it is done. */
+/** Counts a request body's memory until the response is sent and all work for the request is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {
@@ -93,8 +97,8 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns a request's rate-limit key. An authenticated caller has one key for all addresses, tokens and rights. An
- * unauthenticated caller has the key of its address.
+ * Returns a request's rate-limit key. An authenticated caller has one key, whatever address and token it uses. An
+ * unauthenticated caller's key is its address.
  */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
@@ -105,7 +109,7 @@ const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
  * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host cannot be
- * distinguished, so a rate limit applies to them only if configured.
+ * distinguished, so they are limited only if configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -120,14 +124,14 @@ export class Shares {
   private readonly counts = new Map<string, number>();
   private count = 0;
 
-  /** @param what the name of the resource in messages, in the plural */
+  /** @param what the resource's name in messages, in the plural */
   constructor(what: string, most: { all: number; one: number }) {
     this.what = what;
     this.most = most;
   }
 
   /**
-   * Takes a part of the resource for a caller.
+   * Reserves a part of the resource for a caller.
    * @returns a function that releases the part; a second call does nothing
    * @throws HttpError 429 if the caller's limit is reached; 503 if the total limit is reached
    */
@@ -179,7 +183,7 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Calls `release` when the response closes, or later if `holdLimits` keeps the request's resources longer. */
+/** Calls `release` when the response closes, or later if `holdLimits` keeps the request's resources reserved. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
@@ -189,7 +193,7 @@ function onceClosed(res: ServerResponse, release: () => void): void {
 }
 
 /**
- * Keeps a request's resources while its work continues after the response or a disconnect.
+ * Keeps a request's resources reserved while work for it continues after the response or a disconnect.
  * @returns a function that releases the resources; a second call does nothing
  */
 export function holdLimits(res: ServerResponse): () => void {
