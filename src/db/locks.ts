@@ -1,4 +1,4 @@
-/** Defines the SQL of each lock. lock-order.ts defines the order of locks. */
+/** Defines the SQL of each lock. lock-order.ts defines their order. */
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
@@ -115,7 +115,7 @@ async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
 
-/** First key of all Tapegate's advisory locks in a database. */
+/** First key of every Tapegate advisory lock in a database. */
 export const ADVISORY_SPACE = 1413563205;
 
 /** Advisory lock that every process using an embedded server holds in shared mode. */
@@ -143,7 +143,7 @@ export const advisoryKeys = {
 
 type AdvisoryKey = keyof typeof advisoryKeys;
 
-/** Advisory lock of `prisma migrate`, which must not run at the same time as Tapegate's own migrations. */
+/** Prisma's advisory lock for migrations, which keeps Prisma from migrating at the same time as Tapegate. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**

@@ -1,5 +1,5 @@
 /**
- * Some commands apply pending migrations when they start. The others only require that no migration is pending.
+ * Some commands apply pending migrations when they start. All other commands only require that no migration is pending.
  * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
  * can migrate a database, and several processes may start at the same time.
  * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
@@ -7,8 +7,8 @@
  * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
  * migration removes columns and tables that are no longer read by any version (contract).
  * - `compatibility.json` names the oldest version that works with each migration. The database stores a copy of
- * `compatibility.json`, so a version that is too old refuses to start. All other versions start, even if the database
- * has newer migrations.
+ * `compatibility.json`, so a version that is too old refuses to start. Every version that is not too old starts, even
+ * if the database has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';

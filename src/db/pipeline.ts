@@ -17,7 +17,7 @@ export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cos
 
 /**
  * Settings that make one core read the rows that an index finds. A wrong estimate may make the planner start parallel
- * workers, which takes a hundred times as long as reading ten rows.
+ * workers, and starting them takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
@@ -65,7 +65,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       }
     }
   } finally {
-    client.release(); // release without an error, because the pool detects a broken connection
+    client.release(); // release it without an error: the pool detects a broken connection
   }
 }
 

@@ -21,9 +21,10 @@ const uncompiled = { jit: off };
 
 /**
  * Returns a statement that makes PostgreSQL look up rows by key, regardless of how many rows it expects. The settings
- * last until `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes several times as
- * long as running the statement. Bitmap scans are off because the planner underestimates the cost of the trigram index
- * before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries of the index.
+ * last until `plannedFreely` or the commit. A generic plan avoids planning for each value: planning takes several times
+ * as long as running the statement. Bitmap scans are off because the planner underestimates the cost of the trigram
+ * index before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries of the
+ * index.
  */
 export const plannedByKeys = () =>
   prepared(

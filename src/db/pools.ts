@@ -28,11 +28,11 @@ export interface Database {
   /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which run at the reader's pace and must not occupy `pool`. These connections are not
-   * pipelined, because COPY cannot be pipelined.
+   * Connections for long lists, which run at the reader's pace and must not occupy the main pool. They are not
+   * pipelined, because COPY cannot be.
    */
   streamPool: pg.Pool;
-  /** Connections for imports. These connections are not pipelined, because imports use COPY. */
+  /** Connections for imports; not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;

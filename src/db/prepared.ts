@@ -2,9 +2,9 @@
  * Prepares statements by name on each connection. PostgreSQL parses a statement's text only once, and makes one plan
  * for all values after a few uses. Only lookups by key are prepared, because one plan suits all keys. A search is not
  * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a
- * plan made for a nearly empty table would scan the whole table until PostgreSQL has new statistics, which may take
- * minutes. A prepared statement ends with its connection. On a live connection, a prepared statement becomes invalid if
- * a migration changes a column's type or a pooler drops the statement. The connection then uses new names for all
+ * plan made for a nearly empty table would scan the whole table for minutes, until PostgreSQL has new statistics. A
+ * prepared statement ends with its connection. On a live connection, a prepared statement becomes invalid if a
+ * migration changes a column's type or a pooler drops the statement. The connection then uses new names for all
  * statements (line.ts). The failed statement or its transaction is run again.
  */
 import { createHash } from 'node:crypto';

@@ -1,7 +1,7 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
  * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
- * are several servers, finds the server that accepts writes. The same connection listens for notifications, so that an
+ * are several servers, finds the one that accepts writes. The same connection listens for notifications, so that an
  * idle process does not need a second connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -78,7 +78,7 @@ export class Pulse {
   }
 
   /**
-   * Listens for notifications on the channel `tapegate`, on this connection and on each later connection.
+   * Listens for notifications on the channel `tapegate`, also after each reconnection.
    * @returns a function that stops listening
    */
   async listen(listener: Listener): Promise<() => void> {
@@ -158,7 +158,7 @@ export class Pulse {
         this.listening = undefined;
         return;
       }
-      destroy(client); // the next check opens another connection, which listens
+      destroy(client); // the next check opens another connection, which then listens for notifications
       throw error;
     }
     for (const each of listeners) each.onBegin();
@@ -272,7 +272,7 @@ function causesOf(error: unknown): unknown[] {
 
 /**
  * Whether the error shows that the server is up. The server may have no free connection, or this process may lack
- * resources to reach the server.
+ * resources to reach it.
  */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);

@@ -104,8 +104,7 @@ export const requiredSettings: readonly SessionSetting[] = [
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Splits a connection's configuration into the configuration without settings, and the statement that applies the
- * settings.
+ * Splits a connection's configuration into a configuration without settings, and a statement that applies the settings.
  * @param config the configuration for `pg.Client`; `statement_timeout` and similar options count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
@@ -115,7 +114,7 @@ export function withSettings(config: pg.ClientConfig = {}): {
 } {
   const { connectionString, ...given } = config;
   const encryption = connectionString ? readEncryption(connectionString) : undefined;
-  // parse the URL as pg does, because the URL may contain options
+  // parse the URL as pg does, because it may contain options
   const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
   const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
   const ofConnection = OF_CONNECTION.flatMap((name) =>
@@ -129,7 +128,7 @@ export function withSettings(config: pg.ClientConfig = {}): {
   return { config: bare, setUp: statementOf([...byName.values()]), encryption };
 }
 
-/** Returns the settings in the `options` of a database URL, or else in PGOPTIONS. */
+/** Returns the settings in a database URL's `options`, or else in PGOPTIONS. */
 export function readUrlSettings(url: string): SessionSetting[] {
   return parseOptions(new URL(url).searchParams.get('options') ?? environment.PGOPTIONS ?? '').settings;
 }

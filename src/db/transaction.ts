@@ -30,8 +30,8 @@ export interface TransactionRun {
 /** Observes transactions and the locks that they take. */
 interface TransactionObserver {
   /**
-   * Called before the first statement. An observer that is added during a run sees only the later statements of the
-   * run.
+   * Called before a transaction's first statement. An observer that is added during a run sees only that run's later
+   * statements.
    */
   onBegin(run: TransactionRun): void;
   /** Whether the observer runs statements of its own; if so, the transaction's statements do not share round trips. */
@@ -80,10 +80,7 @@ const longTransactions: ReadonlySet<string> = new Set([
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
-/**
- * Sets the time limit for lock waits to the connection's limit for statements, and raises the limit for statements to
- * one hour.
- */
+/** Limits lock waits to the connection's statement limit, and raises the statement limit to one hour. */
 const lengthen = () =>
   prepared(
     sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
@@ -282,13 +279,10 @@ class TransactionSession {
   }
 }
 
-/**
- * Codes that a pooler reports after losing its connection to PostgreSQL. After such an error, the outcome of a commit
- * is unknown.
- */
+/** Codes that a pooler reports after losing its connection to PostgreSQL, so that a commit's outcome is unknown. */
 const BROKEN_CODES = /^08/;
 
-/** Returns whether the server itself rejected a statement, so that the transaction cannot have been committed. */
+/** Returns whether the server itself rejected a statement, in which case the transaction was not committed. */
 function isRefused(error: unknown): boolean {
   const cause = error instanceof UnavailableError ? error.cause : error;
   return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');

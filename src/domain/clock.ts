@@ -1,9 +1,9 @@
 /**
- * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
- * When a process starts, it compares the clock with the last reading that its host stored, or else with another host's.
+ * Watches the database server's clock. Each process compares the clock with its host's elapsed time (db/clock.ts). When
+ * a process starts, it compares the clock with the last reading that its host stored, or else with another host's.
  * After the clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind CLOCK).
  * While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some minutes in
- * which no process contradicts the clock, or when an operator resumes the clock. Resuming the clock deletes the stored
+ * which no process contradicts the clock, or when an operator resumes it. Resuming the clock deletes the stored
  * readings, so that every process accepts the server's time. A process may be killed at any point, because each row of
  * the stored state is written by a single statement.
  */
@@ -163,7 +163,7 @@ export class ClockWatch {
     return Math.abs(ahead) <= SMALL_JUMP_SECONDS || (agrees && !wasSet);
   }
 
-  /** Records a jump for all processes. */
+  /** Records a clock jump for all processes. */
   private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: Reading | undefined): Promise<void> {
     if (seconds() - this.recordedAt < RECORD_SECONDS && isSuspended) return;
     this.recordedAt = seconds();
@@ -220,8 +220,8 @@ export class ClockWatch {
 
 /**
  * Judges the server's time when a process starts on a host that has not stored a reading since it booted.
- * @param known `last`: time of the last stored reading; `ahead`: seconds of a known jump; `host`: time of this host's
- *   clock. Times are in seconds since 1970.
+ * @param known `last`: time of the last stored reading; `ahead`: size of a known jump in seconds; `host`: time of this
+ *   host's clock. Times are in seconds since 1970.
  * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if nothing
  *   shows yet which time is right
  */

@@ -1,7 +1,7 @@
 import { addSeconds } from '../core/time.js';
 import { type Sql, sql } from '../db/sql.js';
 
-/** A live request keeps its files until the request expires or is cancelled. */
+/** A live request keeps its files until it expires or is cancelled. */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
 /**

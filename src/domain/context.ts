@@ -37,7 +37,7 @@ export interface LocatedCopy {
 /** Checks copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies that are missing: there is no regular file at the copy's path. If a disk is absent or does not
+   * Returns the copies that are missing, that is, no regular file is at their path. If a disk is absent or does not
    * answer, its copies do not count as missing.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;

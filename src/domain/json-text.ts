@@ -1,4 +1,4 @@
-/** SQL expressions for JSON texts, with exactly the bytes of JSON.stringify. */
+/** SQL expressions for JSON texts that have exactly the same bytes as the results of JSON.stringify. */
 import { join, type Sql, sql } from '../db/sql.js';
 
 export function jsonText(text: Sql): Sql {

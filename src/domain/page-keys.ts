@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists by keyset, so that a page after a deleted row is still correct. One statement reads a page of
- * each parent's inner list, for example a page of files for each request. Prisma would read each inner list whole.
+ * each parent's inner list, for example a page of files for each request. Prisma would read each inner list completely.
  */
 
 import { NotFoundError } from '../core/errors.js';

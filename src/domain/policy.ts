@@ -125,7 +125,7 @@ export function isChanging(operation: Operation): operation is Changing {
   return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
 }
 
-/** For each right, the roles that have it, and how the text of a refusal continues after "may not". */
+/** For each right, the roles that have it, and how a refusal's text continues after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
@@ -157,7 +157,10 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** A caller, and an object that records the reads refused to the caller. Refused changes are recorded by `audited`. */
+/**
+ * A caller, and an object that records the reads that the caller was refused. Refused changes are recorded by
+ * `audited`.
+ */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**

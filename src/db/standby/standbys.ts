@@ -177,9 +177,9 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see this
- * timeline, reads the timeline of the last restart point. For some minutes after a promotion, that timeline may be
- * older, but it is never newer.
+ * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see the
+ * followed server's timeline, reads the timeline of the last restart point. For some minutes after a promotion, that
+ * timeline may be older, but it is never newer.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,

@@ -15,7 +15,7 @@ const KEPT_DAYS = 90;
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** User that the caller named, known or not; empty if the caller named no user. */
+  /** User that the caller named, known or not; empty if the caller did not name one. */
   user: string;
   uses: number;
   refused: number;

@@ -1,6 +1,5 @@
 /**
- * Members of a quota may create requests that count against the quota. Managers may also change the requests of other
- * members.
+ * Members of a quota may create requests that count against it. Managers may also change the requests of other members.
  */
 
 import { hasQuota } from '../../core/caller.js';

@@ -73,9 +73,9 @@ type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
- * operation, the audit omits the caller's input. The function `work` must make all other checks, and must run the
- * statement from `auditEntry` exactly once.
+ * Runs an operation in a limiter slot, if the caller's roles allow it. If the roles do not allow the operation, the
+ * audit omits the caller's input. The function `work` must make all other checks, and must run the statement from
+ * `auditEntry` exactly once.
  * @param action `given` is truncated, and must not contain secrets
  */
 export async function audited<T>(

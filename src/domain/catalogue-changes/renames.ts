@@ -28,7 +28,7 @@ import { readLibraries } from '../libraries/libraries.js';
 import { findJoining, renameExcludedPaths, resolveContained, storeJoining } from '../requests/joins.js';
 
 interface RenameFilesInput {
-  /** Path of a file, or a prefix with a trailing slash, which selects all files below it. */
+  /** Path of a file; or a prefix with a trailing slash, to select all files below it. */
   from: string;
   to: string;
   /**
@@ -48,7 +48,7 @@ interface Renaming {
 }
 
 /**
- * Renames a file, or all files below a prefix in steps. Withdrawn files are renamed too.
+ * Renames a file, or renames all files below a prefix in steps. Withdrawn files are renamed too.
  * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
  *   reading a file
  */

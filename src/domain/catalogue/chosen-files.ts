@@ -14,7 +14,7 @@ import { checkPath } from '../input.js';
 import { withSlot } from '../turn.js';
 
 export interface ChosenPaths {
-  /** Path of a file, or a prefix with a trailing slash, which selects all files below it. */
+  /** Path of a file; or a prefix with a trailing slash, to select all files below it. */
   path: string;
   isDryRun?: boolean | null | undefined;
 }

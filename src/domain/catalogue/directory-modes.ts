@@ -106,8 +106,7 @@ export async function renameDirectories(tx: Transaction, { from, to }: { from: s
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through its parent directory: the permissions that both the directory and the
- * parent give.
+ * Returns the access to a directory through its parent directory: the permissions that both directories give.
  * @param above access to the parent directory, restricted in the same way by the directories above it
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {

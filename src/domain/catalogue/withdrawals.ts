@@ -249,7 +249,7 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 
 /**
  * Purges withdrawn files that are not in use. A purged file's path becomes free, and the file cannot be reinstated. The
- * file's row stays, with a path that no other file can have, because requests and events refer to it.
+ * file's row stays, because requests and events refer to it, and gets a path that no other file can have.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  *   use
  */

@@ -29,7 +29,7 @@ export interface RecordedCopy {
   copyChecksum: string | null;
   /** Identity of the disk's marker file, as recorded in the database; null if unknown. */
   markerId: string | null;
-  /** Version of the file's row, which changes with each write. */
+  /** Version of the file's row; changes with each write to the row. */
   version: string;
 }
 

@@ -299,7 +299,7 @@ const MOST_STALE = 100;
 
 /**
  * Deletes the record of a restore disk that contains no copies. Fails while the disk may contain stale partial files,
- * unless the disk is failing. Does not remove files from the disk.
+ * unless it is failing. Does not remove files from the disk.
  * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies, running recalls or stale partial files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {

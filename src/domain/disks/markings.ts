@@ -21,9 +21,9 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that a disk has its marker file, or that an engine is about to write the marker file. Notifies engines,
- * because recalls may be waiting for room on the disk.
- * @param name name of the marker file that is about to be written; null if the disk already has its marker file
+ * Records that a disk has its marker file, or that an engine is about to write it. Notifies engines, because recalls
+ * may be waiting for room on the disk.
+ * @param name name of the marker file that is about to be written; null if the disk already has one
  * @returns false if a marker was already recorded
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {

@@ -4,7 +4,7 @@
  * - An engine removes the copy from the disk.
  * - The copy's record is deleted, unless the file's row has changed since the engine read it.
  *
- * If an engine crashes during these steps, another engine finds the record and removes the copy. The file is not
+ * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
  * An engine does not lock rows while it accesses a disk. An engine claims a copy only to make other engines choose
@@ -132,7 +132,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
   }
 }
 
-/** Condition: the file `f` is in no live request, and in no request whose releases are still being processed. */
+/** Condition: the file `f` is not in a live request, nor in a request whose releases are still being processed. */
 export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
@@ -247,7 +247,7 @@ export async function deleteRemovedCopies(
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'deleteRemovedCopies', async (tx) => {
-    // skip files that another transaction has locked, such as a long import; a later run handles these files
+    // skip files that another transaction, such as a long import, has locked; a later run handles them
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );

@@ -2,10 +2,10 @@
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
  * allocation and in its free space. Reservations reduce both. All disks are locked while room is reserved. At the end
  * of a recall, its reservation becomes used bytes or is freed. Engines measure disks before the transaction, without
- * locks, because a disk may hang. From the measured free space, engines subtract all reservations that existed during
- * the measurement or were made later, because their bytes may have been written. If there is no room for a recall, the
- * reason is recorded once, as the recall's error. Engines then skip the recall until a process that frees room notifies
- * them.
+ * locks, because a disk may hang. Engines subtract from the measured free space all reservations that existed during
+ * the measurement or were made later, because the reserved bytes may have been written. If there is no room for a
+ * recall, the reason is recorded once, as the recall's error. Engines then skip the recall until a process that frees
+ * room notifies them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -37,7 +37,7 @@ export type DiskSpace =
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
-  /** Version of the disk's row, which changes whenever room is reserved, used or freed. */
+  /** Version of the disk's row; changes whenever room on the disk is reserved, used or freed. */
   version: string;
 }
 
@@ -145,7 +145,7 @@ export async function reserve<R extends Unplaced>(
 type FoundDisk = MeasuredDisk & {
   /**
    * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
-   * that were reserved after the measurement.
+   * that were reserved after it.
    */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -215,7 +215,9 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** Maximum number of recalls that one call to `wakeForRoom` makes startable. The next call handles the next recalls. */
+/**
+ * Maximum number of recalls that one call to `wakeForRoom` makes startable. Further recalls are left to the next call.
+ */
 const WOKEN_RECALLS = 5000;
 
 /**

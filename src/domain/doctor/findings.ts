@@ -25,7 +25,7 @@ export interface FindingKind {
   /**
    * Returns the query for the next rows with a finding. The query is a single statement, so it does not see
    * half-finished changes.
-   * @param now current time by the clock that also sets the times in the rows
+   * @param now the current time, from the clock that also sets the rows' times
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }

@@ -41,7 +41,7 @@ export interface PutBack {
  * database. A second call would skip more ids.
  * @param state.earliest earliest possible time of the restored state. Ids that may have been used after this time are
  *   skipped
- * @param state.asOf time of the restored state to show to people, in RFC 3339 format
+ * @param state.asOf the restored state's time as shown to people, in RFC 3339 format
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
   const { earliest, asOf } = state;

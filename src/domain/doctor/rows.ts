@@ -25,8 +25,8 @@ import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds 
 import { restoredUnheld } from './recorded-copies.js';
 
 /**
- * Kinds of findings in the order of their checks. The order matters, because the repair of one kind changes the
- * findings of later kinds.
+ * Kinds of findings in the order of their checks. The order matters, because repairing one kind changes the findings of
+ * later kinds.
  */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,

@@ -125,7 +125,7 @@ export async function returnDisk(ctx: Context, mountpoint: string): Promise<void
   // end the suspension before the update, because ending it also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
-    // lock the disk before the update, which then sees a suspension that another engine has added meanwhile
+    // lock the disk before the update, so that the update sees a suspension that another engine has added meanwhile
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     return await tx.query(
       sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL

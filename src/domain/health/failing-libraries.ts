@@ -16,7 +16,7 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work until the next attempt. Ignores a report from a drive that mounted its volume
+ * Suspends, until the next attempt, a library that refuses work. Ignores a report from a drive that mounted its volume
  * before the last pause ended. The report may be late, because a drive may take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(

@@ -40,7 +40,7 @@ interface ApplyOptions {
 /**
  * Applies the rows in the temporary table `incoming`. First adds new files, which no other transaction can see yet.
  * Then locks, in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A
- * request is affected if new files join the request, or if the request contains changed files.
+ * request is affected if new files join the request, or if it contains changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -73,7 +73,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // checks each request's limits, which depend on the number of its files
+  await storeJoining(ctx, tx); // also checks the limits that depend on the number of a request's files
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
@@ -117,8 +117,8 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh` from the catalogue, which other imports may have changed. Afterwards, the only known files
- * in the table are those that an earlier list has withdrawn.
+ * Updates the table `fresh` from the catalogue, because other imports may have changed the catalogue. Afterwards, the
+ * only known files in the table are those that an earlier list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -241,8 +241,8 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * Condition that the file `f` keeps its old name in a library. The first copy stays on the same volume, or a library
- * needs the old name for the second copy, or to release a staged copy.
+ * Condition that the file `f` keeps its old name in a library. It keeps the name if its first copy stays on the same
+ * volume, or if a library needs the name to find the second copy or to release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -278,8 +278,8 @@ function rowValueOf(column: string): Sql {
 }
 
 /**
- * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The position and the size
- * stay the same, and the row `i` has no checksum.
+ * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The condition holds if
+ * the file's position and size stay the same, and the row `i` has no checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;

@@ -231,8 +231,8 @@ function describeClash({ outer, inner }: Clash): string {
 }
 
 /**
- * For each path that an import would reject now because of a clash, returns a description of the clash. Another import
- * may add or remove clashes later.
+ * Describes the clash for each path that an import would now reject because of one. Another import may add or remove
+ * clashes later.
  */
 export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)

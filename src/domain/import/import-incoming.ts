@@ -9,16 +9,16 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
-  /** Number of directories in the import, with their modes; absent if the import has no directories. */
+  /** Number of directories in the import; absent if zero. */
   directories?: number;
   updated: number;
-  /** Number of new files whose row has no stage. These files are UNVERIFIED. */
+  /** Number of new files whose row has no stage; they become UNVERIFIED. */
   addedWithoutStage: number;
-  /** Number of new files whose row has stage A or R. These files are ONTAPE, because Tapegate has no copy. */
+  /** Number of new files whose row has stage A or R; they become ONTAPE, because Tapegate has no copy. */
   addedWithoutCopy: number;
   /**
    * Number of withdrawn files that the import restored to the catalogue; absent if zero. An earlier complete list had
-   * withdrawn the files.
+   * withdrawn them.
    */
   reinstated?: number;
   /** Number of files in the import that stay withdrawn, because an operator withdrew them; absent if zero. */
@@ -107,7 +107,7 @@ const splitDirectories = sql`CREATE TEMP TABLE incoming_directory AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
-/** Stores the modes and groups of the directories in the import. @returns the number of directories in the import */
+/** Stores the modes and groups of the directories in the import. @returns the number of these directories */
 export async function applyDirectories(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
     sql`INSERT INTO directory (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_directory ORDER BY path

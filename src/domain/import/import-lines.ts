@@ -46,7 +46,7 @@ export interface BadName {
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the row has an invalid name. In this case, the remaining fields of the row were not checked. */
+  /** Set if the row has an invalid name; the row's remaining fields were then not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -119,8 +119,7 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 class GzipError extends Error {}
 
 /**
- * Yields the input, after decompressing gzip. Detects gzip by its first two bytes, which a pipe may deliver one at a
- * time.
+ * Yields the input, after decompressing gzip. Detects gzip by its first two bytes; a pipe may deliver them separately.
  */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
@@ -158,7 +157,7 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, or an error if the row is invalid; undefined if no row ends on this line.
+   * Returns the row that ends on this line, or an error if the row is invalid; undefined if none does.
    * @throws RowError if the remaining lines of the file cannot be parsed
    */
   read(line: Line): Row | RowError | undefined;
@@ -168,7 +167,7 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** For a file without a header: the names of the columns, and where the names come from, for messages. */
+  /** For a file without a header: the column names, and where they come from, for messages. */
   header?: { names: readonly Column[]; from: string };
 }
 

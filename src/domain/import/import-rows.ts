@@ -21,7 +21,8 @@ export interface CatalogueRow {
   /** Number of the line on which the row begins, counted from 1. */
   line: number;
   /**
-   * Path of a file or a directory. The path of a directory ends with a slash; its row contains only a mode and a group.
+   * Path of a file or a directory. A directory's path ends with a slash; a directory's row contains only a mode and a
+   * group.
    */
   path: string;
   size: bigint;
@@ -91,7 +92,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The first line that is not UTF-8 in the current row, which may continue on later lines. */
+  /** The current row's first line that is not UTF-8; the row may continue on later lines. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {

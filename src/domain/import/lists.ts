@@ -1,7 +1,4 @@
-/**
- * Converts lists that the program `find` has printed to rows of an import. Options supply the columns that the lists
- * lack.
- */
+/** Converts lists printed by the program `find` into import rows. Options supply the columns that the lists lack. */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
 import { RowError } from './import-lines.js';
@@ -21,10 +18,10 @@ export interface ListSettings {
   strip: string;
 }
 
-/** Number of skipped entries of each kind. A kind is, for example, `directories`. */
+/** Number of skipped entries by kind, such as `directories`. */
 export type Skipped = Map<string, number>;
 
-/** Returns the row of a file in a list, or an error if the row is invalid. */
+/** Returns the import row for a file in a list, or an error if the row is invalid. */
 export function makeEntryRow(
   line: number,
   { path, ...fields }: Fields & { path: string },
@@ -43,8 +40,8 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
 }
 
 /**
- * Returns the row of a directory in a list. Returns undefined for the archive's root, which is the mount point on a
- * restore disk.
+ * Returns the import row for a directory in a list. Returns undefined for the archive's root, which is the mount point
+ * on a restore disk.
  */
 function makeDirectoryRow(
   line: number,

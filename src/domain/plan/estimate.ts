@@ -26,7 +26,7 @@ export interface Estimate {
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Number of files on disk, which do not need tape reads. */
+  /** Number of files on disk; they do not need tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
   /** Number of files that are on disk at their primary path, not on a restore disk. */

@@ -189,7 +189,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by planned start. Volumes without one are last, ordered by name. */
+/** Orders volumes by planned start. Volumes without a planned start are last, ordered by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
@@ -240,7 +240,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed, so that Tapegate cannot estimate when the library stages files. */
+  /** Whether the last call to the library failed, so that Tapegate cannot estimate when it will stage files. */
   isAway: boolean;
 }
 

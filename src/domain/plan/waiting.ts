@@ -86,7 +86,7 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  // read once for all callers, because thousands of clients may watch the end of a request
+  // read the plan once for all callers, because thousands of clients may watch a request's end
   const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);

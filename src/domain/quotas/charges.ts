@@ -175,7 +175,7 @@ export function checkLimit(
 
 /**
  * Checks that the user does not have too many live requests with a pattern, including a new or revived request. The
- * number is exact only if the caller has called `addUnknownPaths` before, which locks the quota.
+ * number is exact only if the caller has already locked the quota by calling `addUnknownPaths`.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

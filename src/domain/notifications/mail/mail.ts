@@ -12,7 +12,7 @@ export interface MailFacts {
   /** URL of the request; undefined if `publicUrl` is not set. */
   link: string | undefined;
   label: string;
-  /** Pattern of the request; empty for a request that lists files. */
+  /** The request's pattern; empty for a request that lists files. */
   pattern: string;
   retention: string;
   filesTotal: number;

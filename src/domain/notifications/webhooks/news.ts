@@ -1,7 +1,7 @@
 /**
- * Queues webhook messages for request events, in the order of the events. One transaction stores the messages and the
- * position of the last processed event. So each event is reported exactly once, even after a crash. A transaction that
- * changes a request never waits for webhooks.
+ * Queues webhook messages for request events, in event order. One transaction stores the messages and the position of
+ * the last processed event. So each event is reported exactly once, even after a crash. A transaction that changes a
+ * request never waits for webhooks.
  */
 
 import { createHmac } from 'node:crypto';
@@ -310,9 +310,9 @@ function describeRequest({ config }: Context, request: ReportedRequest): object 
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * Queues messages in the transaction that causes them, and notifies the engines that send messages. The id of a message
- * is derived from the webhook's secret, the type and the key. So a message has the same id after a database restore,
- * and ids differ between sites.
+ * Queues messages in the transaction that causes them, and notifies the engines that send messages. A message's id is
+ * derived from the webhook's secret, the type and the key. So a message has the same id after a database restore, and
+ * ids differ between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

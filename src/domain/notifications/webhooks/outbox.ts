@@ -21,7 +21,7 @@ export const WEBHOOK_SECONDS = 15;
  * further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
+/** Number of failed attempts after which a message is given up, if it is older than `MESSAGE_SECONDS`. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 

@@ -195,7 +195,7 @@ const tryAgain = (ctx: Context, id: number): Sql =>
 
 /**
  * Creates a new secret for a webhook. For one day, messages are signed with the old and the new secret, so that
- * receivers can switch to the new secret.
+ * receivers can switch.
  * @throws NotFoundError, ForbiddenError
  */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
