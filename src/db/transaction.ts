@@ -115,7 +115,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** Like `transaction`, but runs `work` on the caller's connection. */
+/** Like `transaction`, but uses the caller's connection. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -192,7 +192,7 @@ class TransactionSession {
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
     const answer = await this.ask(statement).catch((error) => this.fail(error));
-    if (this.failure) this.fail(this.failure.error); // an earlier statement, passed to `send`, has failed
+    if (this.failure) this.fail(this.failure.error); // an earlier statement of the transaction has failed
     return answer.rows as Row[];
   }
 

@@ -27,7 +27,7 @@ interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** Notifies gateways to drop cached rights. Used in statements that notify gateways only if a member changes. */
+/** Tells gateways to drop cached rights. Used in statements that notify gateways only if a member changes. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**

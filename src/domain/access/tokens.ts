@@ -55,8 +55,8 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 /**
- * Maximum number of quotas that a token may list. The number is limited, because each request made with a token reads
- * all of the token's quotas.
+ * Maximum number of quotas that a token may list. Limited, because each request made with a token reads all of the
+ * token's quotas.
  */
 const MAX_QUOTAS = 1000;
 

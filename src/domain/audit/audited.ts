@@ -66,10 +66,10 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A step that runs around a change. It must call `next` exactly once or throw an error. */
+/** A wrapper around a change. The wrapper must call `next` exactly once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
-/** Steps that run around each change; the first step is the outermost. */
+/** Wrappers around each change; the first wrapper is the outermost. */
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**

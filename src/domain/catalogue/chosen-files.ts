@@ -26,8 +26,8 @@ export interface ChosenFiles {
 }
 
 /**
- * Maximum number of files in a step. The number is limited, because no request can be created during a step. Tests use
- * a smaller number.
+ * Maximum number of files in a step. Limited, because no request can be created during a step. Tests use a smaller
+ * number.
  */
 export const stepSize = { files: 10_000 };
 

@@ -84,8 +84,8 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 }
 
 /**
- * Checks the reason for a withdrawal. It must not contain an email address, because purging a user's data does not
- * delete it.
+ * Checks the reason for a withdrawal. A reason must not contain an email address, because purging a user's data does
+ * not delete the reason.
  * @throws InvalidInputError
  */
 export function checkReason(why: string): string {

@@ -339,8 +339,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether the file at the copy's path was written by another program. That file had the same bytes as the file on
-   * tape when its times were `mtimeNs` and `ctimeNs`.
+   * Whether the file at the copy's path was written by another program. The other file had the same bytes as the file
+   * on tape when its times were `mtimeNs` and `ctimeNs`.
    */
   isForeign: boolean;
 }

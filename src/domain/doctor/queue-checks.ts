@@ -221,14 +221,14 @@ const volumeRetired: RepairableKind = {
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
 /**
- * Minutes after which a staged file without a recall is a finding. The time is long enough for engines to release the
- * file, because they examine each staged file far more often.
+ * Minutes after which a staged file without a recall is a finding. Long enough for engines to release the file, because
+ * they examine each staged file far more often.
  */
 const UNHELD_MINUTES = 15;
 
 /**
- * Hours after which a request that a library has not accepted is a finding. The time is long enough for a library that
- * is down for a night.
+ * Hours after which a request that a library has not accepted is a finding. Long enough for a library that is down for
+ * a night.
  */
 const STUCK_HOURS = 24;
 

@@ -134,7 +134,10 @@ interface Clash {
 
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
-/** Condition that the path `inner` is below `outer`. `~>=~` compares bytes, and `0` is the byte after the slash. */
+/**
+ * Condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and `0` is the byte that
+ * follows the slash.
+ */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 

@@ -21,7 +21,7 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks of one quota. It also limits the number of webhooks that report on all quotas. */
+/** Maximum number of webhooks of one quota. The limit also applies to the webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
 /** Seconds for which messages are also signed with the old secret, after a new secret was created. */
