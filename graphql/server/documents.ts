@@ -76,7 +76,7 @@ export function parseDocument(text: string): DocumentNode {
 }
 
 /**
- * Returns an error if the document exceeds a limit. Counts the nodes in a fragment only one time, however often the
+ * Returns an error if the document exceeds a limit. Counts the nodes in a fragment only once, however often the
  * fragment is used.
  */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
@@ -226,8 +226,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. It visits
- * each selection set only one time. A recursive selection set, which validation rejects, weighs 0.
+ * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. The
+ * function visits each selection set only once. A recursive selection set, which validation rejects, weighs 0.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();

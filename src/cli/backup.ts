@@ -123,7 +123,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 
 /**
  * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and then removes the directory.
- * @param work a function that uses the restored database; it may call `open` at most one time, to open the database
+ * @param work a function that uses the restored database; it may call `open` at most once, to open the database
  */
 async function withRestored(
   config: Config,

@@ -18,22 +18,22 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
 };
 
 /**
- * Limits that are not settings, because normal use does not reach them. An error message contains the limit that was
+ * Limits that are not settings, because normal use does not reach them. Error messages name the limit that was
  * exceeded.
  */
 const fixedLimits = {
-  /** Maximum total size of all request bodies in memory, in MB. One caller may use at most three eighths of it. */
+  /** Maximum total size of all request bodies in memory, in MB, of which one caller may use at most three eighths. */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections. One client address may have at most half of them. A process that may open only
-   * few file descriptors allows fewer connections.
+   * Maximum number of open connections; a client address may have at most half of it. The maximum is lower if the
+   * process may open only few file descriptors.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests per caller. */
   callerRequests: 500,
   /**
-   * Maximum number of concurrent downloads. One caller may have at most half of them. Each download takes 1 MB of
-   * memory.
+   * Maximum number of concurrent downloads, each of which takes 1 MB of memory. One caller may have at most half of the
+   * downloads.
    */
   downloads: 500,
   /** Maximum number of operations in one event stream, in graphql-sse's single connection mode. */
@@ -46,27 +46,23 @@ const fixedLimits = {
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that no request contains. The limit exists because a quota is
-   * not charged for such paths.
+   * Maximum number of paths in a user's stage requests that are not in any request, and so are not charged to a quota.
    */
   unstagedPaths: 10_000_000,
   /**
-   * Maximum number of excluded paths that are recorded for a user. Files are excluded if they exceed the quota or
+   * Maximum number of excluded paths that are recorded for a user. A file is excluded if it exceeds the quota or
    * another limit.
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's open patterns. Other matching files are added after the
+   * Maximum number of files that an import adds to a user's open patterns. Further matching files are added after the
    * import.
    */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
   graphqlComplexity: 100_000,
-  /**
-   * Maximum seconds until an HTTP request's header arrives, until the whole request arrives, and until an idle
-   * connection is closed.
-   */
+  /** Time limits in seconds: for an HTTP request's header, for the whole request, and for an idle connection. */
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
@@ -74,7 +70,7 @@ const fixedLimits = {
   rateLocal: false,
 };
 
-/** Seconds after which a client that neither reads nor sends is disconnected. */
+/** Seconds after which a client is disconnected if it neither reads nor sends. */
 const READER_SECONDS = 60;
 
 /** Default number of libuv threads. */
@@ -84,8 +80,8 @@ export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls to restore disks: half of the threads, so that a stalled disk
- * cannot block all threads.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks: half of the libuv threads, so that a stalled
+ * disk cannot block all of them.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
@@ -116,7 +112,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
         : describeFault(variable, issue.message, env[variable] ?? '');
     }),
   );
-  // replace invalid values with defaults, so that contradictions between settings are also reported
+  // replace invalid values with defaults, so that contradictions between the valid settings are also reported
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
@@ -219,7 +215,7 @@ export const settingsOfMethods = {
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
 /**
- * Settings whose empty value grants many rights. An empty value may be a mistake, such as an unset variable in a
+ * Settings that grant many rights when empty, although an empty value may be a mistake, such as an unset variable in a
  * compose file.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
@@ -296,8 +292,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Returns a setting, with its value, if it shows that other hosts can reach the gateway. Behind a proxy or a tunnel,
- * all callers seem to be on this host. The settings of a gateway that serves only this host do not name other hosts.
+ * Returns a setting, with its value, that shows that other hosts can reach the gateway. Callers' addresses do not help,
+ * because behind a proxy or tunnel, all callers seem to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

@@ -15,14 +15,14 @@ export function normalizeUrl(url: string): string {
   return `${scheme}${rest.startsWith('/') ? '' : '/'}${rest}${rest.includes('?') ? '&' : '?'}${parameters.join('&')}`;
 }
 
-/** Splits a URL with several servers, such as `postgresql://user@a,b:5433/tapegate`, into a URL for each server. */
+/** Splits a URL with several servers, such as `postgresql://user@a,b:5433/tapegate`, into one URL per server. */
 export function splitHosts(url: string): string[] {
   const [, scheme, user = '', hosts, rest] = /^([a-z]+:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(url) ?? [];
   if (scheme === undefined || hosts === undefined || !hosts.includes(',')) return [url];
   return hosts.split(',').map((host) => `${scheme}${user}${host}${rest}`);
 }
 
-/** Returns a URL's servers and database, without secrets. */
+/** Returns a URL's servers and database name, without secrets. */
 export function nameOfUrl(url: string): string {
   const urls = splitHosts(url).map((each) => new URL(each));
   return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;

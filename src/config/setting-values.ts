@@ -1,4 +1,4 @@
-/** Parsers of setting values. Most parsers return undefined for invalid text. */
+/** Parsers for setting values. Most return undefined for invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -18,7 +18,7 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/** Roles that a rule may grant to a group or a user. A rule cannot grant the service role: only tokens grant it. */
+/** Roles that a rule may grant to a group or a user. Only tokens can grant the service role. */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
 export interface RoleRule {
@@ -36,7 +36,7 @@ export interface ProxySocket {
   group: number | undefined;
 }
 
-/** Reverse proxies: their addresses, and the sockets through which they connect. */
+/** Reverse proxies' addresses, and the sockets through which they connect. */
 export interface Proxies {
   ranges: AddressRanges;
   sockets: readonly ProxySocket[];
@@ -53,18 +53,20 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that is open without credentials. Without `ranges`, the endpoint is open to all addresses. */
+/** An endpoint that is open without credentials: to the addresses in `ranges`, or to all addresses if it is unset. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
-/** Allowed email recipients: any address, only the quota's own address, or also addresses in the listed domains. */
+/**
+ * Allowed email recipients: any address, only the quota's own address, or the quota's own address and listed domains.
+ */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /**
- * Names of a reverse proxy's headers, in lower case. The headers contain the user, the user's groups, the certificate's
- * subject, and whether the certificate was verified.
+ * The names, in lower case, of the headers that a reverse proxy sends. The headers contain the user, the user's groups,
+ * the certificate's subject, and whether the certificate was verified.
  */
 interface ProxyHeaders {
   user: string;
@@ -79,7 +81,7 @@ export function parseWords<Word extends string>(text: string, known: readonly Wo
   return found.length === new Set(given).size ? new Set(found) : undefined;
 }
 
-/** Parses a comma-separated list. One invalid part makes the whole list invalid. */
+/** Parses a comma-separated list. A single invalid part makes the whole list invalid. */
 export function parseParts<T>(text: string, parse: (part: string) => T | undefined): readonly T[] | undefined {
   const parts = text.split(',').flatMap((part) => part.trim() || []);
   const values = parts.map(parse).filter((value) => value !== undefined);
@@ -157,7 +159,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 
 /**
  * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules, or the fault in an invalid entry
+ * @returns the rules, or what is wrong with an invalid entry
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
@@ -181,10 +183,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/**
- * Matches the first part of the gateway's own paths. A public URL whose path begins with one of the gateway's own paths
- * would be ambiguous.
- */
+/** Matches a path that begins with one of the gateway's own paths, which is not allowed in its public URL. */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -194,7 +193,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses an origin. Rejects `*`, because it would let pages of any site spend quotas. */
+/** Parses an origin. Rejects `*`, because it would let any website's pages spend quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
@@ -206,7 +205,7 @@ export function parseHost(text: string): string | undefined {
   return isHost ? new URL(`http://${host}/`).hostname : undefined;
 }
 
-/** Parses a gateway such as `host1=https://host1.example.org:8443`. */
+/** Parses a host and its gateway's URL, such as `host1=https://host1.example.org:8443`. */
 export function parseGateway(part: string): [host: string, url: string] | undefined {
   const [, host, url = ''] = /^([\w.-]+)=(https?:\/\/[^\s,]+?)\/*$/.exec(part) ?? [];
   if (host === undefined || !URL.canParse(url)) return undefined;
@@ -237,7 +236,7 @@ export function parseMailTo(text: string): MailTo | undefined {
   return domains.every((domain) => /^[^\s@.,]+(\.[^\s@.,]+)+$/.test(domain)) ? domains : undefined;
 }
 
-/** Parses an absolute directory and removes a trailing slash, so that all processes use the same name. */
+/** Parses a directory's absolute path and removes a trailing slash, so that all processes use the same path. */
 export function parseDirectory(text: string): string | undefined {
   const directory = path.posix.normalize(text);
   const bare = directory === '/' ? directory : directory.replace(/\/$/, '');
@@ -256,6 +255,6 @@ export function findGroup(name: string): number | undefined {
     const line = execFileSync('getent', ['group', name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
     return Number(line.split(':')[2]);
   } catch {
-    return undefined; // the group does not exist, or the host has no getent
+    return undefined; // the group does not exist, or getent is not installed
   }
 }

@@ -28,8 +28,8 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
 }
 
 /**
- * Returns whether the key belongs to the certificate. A secure context alone would accept a key whose type differs from
- * the certificate's type.
+ * Returns whether the key belongs to the certificate. Creating a secure context is not enough: it accepts a key and a
+ * certificate of different types.
  */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {

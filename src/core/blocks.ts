@@ -1,13 +1,17 @@
 /**
- * A pool of buffers for data in flight. With a new buffer for each chunk, garbage collection made an engine four times
- * slower. A block has one owner, which returns it to the pool or leaves it to the garbage collector.
+ * A pool of buffers for data in flight. With a new buffer for each chunk, an engine was four times slower, because of
+ * garbage collection. Each block has a single owner, which returns it to the pool or leaves it to the garbage
+ * collector.
  */
 
-/** Block size in bytes, small enough for processor caches. `joinPieces` yields chunks of up to this size. */
+/**
+ * Block size in bytes, which is also the maximum size of the chunks that `joinPieces` yields. A block fits into
+ * processor caches.
+ */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Chunks below this size are copied, because a nearly empty block in a queue would waste memory that no limit counts.
+ * Chunks below this size in bytes are copied, because limits would not count the memory that nearly empty blocks waste.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -51,7 +55,7 @@ const MOST_MS = 1000;
 
 /**
  * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. TLS delivers pieces of only 16 kB, and each
- * chunk costs CPU time. If the connection fails, yields the bytes received so far before throwing the error.
+ * chunk costs CPU time. If the connection fails, yields the bytes received until then, and then throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

@@ -1,11 +1,11 @@
 /**
- * Callers of operations. The gateway authenticates callers. The engine, and commands that open the database, run as
+ * Callers of operations. The gateway authenticates callers. Engines, and commands that open the database, run as
  * `SYSTEM`. domain/policy.ts defines each role's rights.
  */
 
 /**
  * A user has a quota. A viewer may read everything, and an operator may do everything. A service makes requests for the
- * quotas that it may use. A legacy caller uses the endpoints that accept callers without credentials.
+ * quotas that it may use. A legacy caller uses endpoints that do not require credentials.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
@@ -26,13 +26,11 @@ export interface Caller {
   groups: readonly string[];
   /** Users whose requests the caller may see. */
   reads: Quotas;
-  /** Whether the caller is read-only, regardless of its roles. */
+  /** Whether the caller is read-only, whatever its roles. */
   isReadOnly?: boolean;
   /** Whether the caller's token is limited to its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /**
-   * Users for whom the caller may request files. The caller may also change the requests that it made for these users.
-   */
+  /** Users for whom the caller may request files, and change requests that the caller itself made. */
   acts: Quotas;
   /** Users for whom the caller may change all requests, including those that other callers made. */
   manages: Quotas;
@@ -68,17 +66,14 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/**
- * Returns a text that is equal for two callers only if their names, authentication methods, tokens and rights are
- * equal.
- */
+/** Returns a text that differs between callers with different names, authentication methods, tokens or rights. */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**
- * Returns the name under which a caller owns objects. A user owns objects under the user's own name, regardless of the
- * authentication method. Names of services and operators, and user names that contain a colon, get a prefix.
+ * Returns the name under which a caller owns objects. A user owns objects under the user's own name, whatever the
+ * authentication method. Services, operators, and users with a colon in their name get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

@@ -1,7 +1,7 @@
 /**
- * Returns a signal that aborts when one of `signals` aborts, or at the deadline with a DOMException named TimeoutError.
- * When the caller's work ends, the caller must call `end` to clear the timer. Uses its own timer, because Node.js 20
- * may garbage-collect the timer of an `AbortSignal.timeout` that is passed to `AbortSignal.any`.
+ * Returns a signal that aborts when one of `signals` aborts, or, with a TimeoutError, at the deadline. The caller must
+ * call `end` after its work, to clear the timer. Does not use `AbortSignal.timeout`, because Node.js 20 may
+ * garbage-collect its timer if `AbortSignal.any` uses the signal.
  */
 export function startDeadline(
   milliseconds: number,

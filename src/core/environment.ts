@@ -1,5 +1,5 @@
 /**
- * Reads single environment variables, for code that needs only a few settings or runs before config/config.ts reads all
+ * Reads single environment variables, for code that needs only a few or runs before config/config.ts reads all
  * settings.
  */
 import { createHider, showValue } from './secrets.js';

@@ -1,7 +1,6 @@
 /**
  * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
- * - `UserError`: a caller's mistake. Callers see the message unchanged. rest/ and graphql/ map the error's code to a
- * response.
+ * - `UserError`: a caller's mistake. Callers see its message unchanged. rest/ and graphql/ map its code to a response.
  * - `TapeError`: an error that a tape library reported.
  * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry may
  * repeat a change that is already stored.
@@ -35,8 +34,8 @@ export class UserError extends Error {
 }
 
 /**
- * Thrown for an invalid field value. In the message, `problem` follows the field's name. The REST or GraphQL adapter
- * may show the field under another name.
+ * Thrown for an invalid field value. The message consists of the field's name and `problem`. REST or GraphQL may show
+ * another name for the field.
  */
 export class InvalidInputError extends UserError {
   readonly field: string;
@@ -61,7 +60,7 @@ export class UnknownUserError extends UserError {
 /** Returns a message such as `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, followed by advice. */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
-  // show exact bytes if three digits hide the difference
+  // show exact bytes if the sizes look equal with three digits
   const format = formatBytes(requested) === formatBytes(free) ? (bytes: bigint) => plural(bytes, 'byte') : formatBytes;
   return `quota ${quote(user)} is full: ${format(requested)} requested, ${format(free)} of ${format(size)} free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
 }
@@ -92,7 +91,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** Thrown if a user would exceed a site limit. `limit` names the setting that defines the limit. */
+/** Thrown if a user would exceed a site limit, which the setting named by `limit` defines. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -149,7 +148,7 @@ export class InUseError extends UserError {
 
 /**
  * A temporary failure. `away`: the database does not respond; the process logs this only once. `busy`: the operation
- * took too long, or no capacity was free.
+ * took too long, or found no free capacity.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -191,9 +190,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Error classes. The class decides whether Tapegate retries a failed recall. A TRANSIENT error may resolve itself. A
- * MEDIA error concerns the cartridge, a SPACE error the free space on disk, and a POLICY error a site rule. A PERMANENT
- * error would recur on every retry.
+ * Error classes. The class decides whether Tapegate retries a failed recall. A TRANSIENT error may resolve itself, and
+ * a PERMANENT error would recur on every retry. A MEDIA error concerns the cartridge, a SPACE error disk space, and a
+ * POLICY error a site rule.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -208,10 +207,7 @@ export class TapeError extends Error {
   }
 }
 
-/**
- * Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate owns, or may own,
- * them.
- */
+/** Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate may own them. */
 export class FencedError extends Error {
   constructor(reason: string) {
     super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
@@ -236,8 +232,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. Logs a busy database as a warning. Does not log an unresponsive database, because
- * db/pulse.ts does.
+ * Logs an unexpected failure. A busy database is only a warning, and an unresponsive one is not logged here, because
+ * db/pulse.ts logs it.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -256,7 +252,7 @@ export function codeOf(error: unknown): string | undefined {
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
 /**
- * Returns whether an operation failed because too many files are open, rather than because of its file, volume or disk.
+ * Returns whether an operation failed because too many files are open, and not because of its own file, volume or disk.
  */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;

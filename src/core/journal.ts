@@ -17,8 +17,8 @@ const PRIORITIES = [
 const ERROR = 50;
 
 /**
- * Returns whether standard error still leads to systemd's journal. Standard error may have been redirected after
- * systemd started the service.
+ * Returns whether standard error still leads to systemd's journal: it may have been redirected after systemd started
+ * the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
@@ -31,8 +31,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that puts the syslog priority of a pino level before each line of a text. If standard error is not
- * the journal, the function returns the text unchanged.
+ * Returns a function that prefixes each line of a text with the syslog priority for a pino level. If standard error is
+ * not the journal, it returns the text unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;

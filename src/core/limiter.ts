@@ -1,4 +1,4 @@
-/** Limits concurrent work. Waiting calls are admitted round robin by key, and in order of arrival within a key. */
+/** Limits concurrent work. Waiting calls are admitted round-robin by key, and for each key in order of arrival. */
 
 interface Waiting {
   cost: number;
@@ -12,18 +12,15 @@ export class Limiter {
   /** Waiting calls by key. The first call of the first key is admitted next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
-  /**
-   * @param most the limit, for example a number of calls or bytes. A call that costs more than the limit is admitted
-   *   when no other call is running
-   */
+  /** @param most the limit, for example a number of calls or bytes. A call that costs more than the limit runs alone */
   constructor(most: number) {
     this.most = most;
   }
 
   /**
    * Waits for capacity.
-   * @param late ends the wait with `late.error` after `late.ms` milliseconds. Default: no time limit
-   * @returns a function that releases the capacity. Calling the function again has no effect
+   * @param late ends the wait with `late.error` after `late.ms` milliseconds; by default, the wait is unlimited
+   * @returns a function that releases the capacity; further calls have no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -83,7 +80,7 @@ export class Limiter {
       if (first && !this.hasRoom(first.cost)) return;
       this.lines.delete(key);
       if (first) line.delete(first);
-      if (line.size > 0) this.lines.set(key, line); // move the key behind all other keys
+      if (line.size > 0) this.lines.set(key, line); // move the key to the end of the line
       first?.admit();
     }
   }

@@ -28,10 +28,9 @@ const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|
 const LEAST_LENGTH = 4;
 
 /**
- * Returns a function that hides secrets in a text: secrets in well-known forms, and each occurrence of a secret from
- * the environment.
- * @param env environment variables. Secrets are the passwords in `…_URL` variables, and the values of variables whose
- *   names end in PASSWORD, SECRET or TOKEN
+ * Returns a function that hides secrets in a text: secrets in well-known forms, and every secret from the environment.
+ * @param env environment variables. The secrets are passwords in `…_URL` variables, and values of variables with names
+ * that end in PASSWORD, SECRET or TOKEN
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
@@ -52,8 +51,7 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 
 /**
  * Returns an environment variable's value for an error message, without secrets. An invalid URL may contain its
- * password anywhere. Therefore the message shows only the URL's scheme and the part after the last `@`, without the
- * query.
+ * password anywhere, so only its scheme and the part after the last `@` are shown, without the query.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;
@@ -66,8 +64,7 @@ export function showValue(name: string, value: string): string {
 }
 
 /**
- * Hides everything between the scheme and the last `@` of a URL, because an unencoded password may contain any
- * character.
+ * Hides everything between a URL's scheme and its last `@`, because an unencoded password may contain any character.
  */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
@@ -84,7 +81,7 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // a user name for a database or mail server is not secret; for a web server, it may be a token
+  // the user name for a database or mail server is not secret, but for a web server it may be a token
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];

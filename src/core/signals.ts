@@ -1,13 +1,13 @@
 /**
- * Counts and times events for a process's metrics, if the process reports metrics (src/telemetry/metrics.ts). A label
- * is never a user, a path or an address, because the number of label values must not depend on callers' input.
+ * Counts and times events for a process's metrics, if the process reports metrics (src/telemetry/metrics.ts). Labels
+ * never contain users, paths or addresses, because the number of label values must not depend on callers' input.
  */
 
 const ENGINE_PARTS = ['drive', 'jobs'] as const;
 
 const ENGINE_ENDS = ['failed', 'hung', 'stopped', 'silent', 'gone'] as const;
 
-/** Why an engine process ended and is restarted. */
+/** Why an engine process ended, so that it is restarted. */
 export type EngineEnd = (typeof ENGINE_ENDS)[number];
 
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
@@ -66,9 +66,8 @@ export const timed = {
 } as const;
 
 /**
- * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples. If a counter
- * appeared with its first event, Prometheus would miss that event. The engine also reports its drive and job counters
- * as 0.
+ * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples, so it would miss
+ * the event with which a counter first appears. The engine also reports its drive and job counters as 0.
  */
 export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
   tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],

@@ -1,6 +1,6 @@
 /**
  * Represents times as text in UTC without a zone: `YYYY-MM-DDTHH:MM:SS`, with six fractional digits unless they are
- * zero. A `Date` would lose the microseconds.
+ * zero. A JavaScript `Date` would lose the microseconds.
  */
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
@@ -82,7 +82,7 @@ function toMicros(time: string): bigint {
 }
 
 function fromMicros(micros: bigint): string {
-  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // the double modulo is correct for times before 1970 too
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // the double modulo is also correct before 1970
   const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
   const fraction = rest.toString().padStart(6, '0');
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;

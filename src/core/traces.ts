@@ -1,7 +1,7 @@
 /**
  * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass a trace to each other as a `traceparent` (W3C Trace Context), which the database stores with a
- * request.
+ * Processes pass traces to each other as `traceparent` values (W3C Trace Context), which requests in the database
+ * contain.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 

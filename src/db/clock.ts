@@ -1,7 +1,7 @@
 /**
- * Computes, in this process, the database server's time between readings of the server's clock. Ignores a reading that
- * contradicts the time elapsed in this process. After a contradictory reading, the clock continues from earlier
- * readings until the server's clock is plausible again, or its new time is accepted (domain/clock.ts).
+ * Computes the database server's time between readings of the server's clock. A reading that contradicts the time
+ * elapsed in this process is ignored. After a contradictory reading, the clock continues from earlier readings until
+ * the server's clock is plausible again, or its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -19,17 +19,14 @@ const SMALL_STEP_MICROS = 1_000_000;
 
 /**
  * Maximum change of the server's clock relative to this host's clock in ten minutes; a larger change is a jump. NTP
- * slews a clock by at most 0.3 s in ten minutes, and steps a clock only when a host starts.
+ * slews a clock by at most 0.3 s in ten minutes, and steps it only when a host starts.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
 /** Length of the shortest host suspension that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
-/**
- * Seconds since this host's start. `elapsed` includes the time during which the host was suspended, and `running`
- * excludes it.
- */
+/** Seconds since this host's start. `elapsed` includes the time that the host was suspended, and `running` does not. */
 export interface HostTime {
   running: number;
   elapsed: number;
@@ -45,8 +42,8 @@ export function readHostTime(): HostTime {
 }
 
 /**
- * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if these
- * identifiers are equal.
+ * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if they have
+ * the same identifier.
  */
 export function readBoot(): string {
   try {
@@ -59,7 +56,7 @@ export function readBoot(): string {
 
 /**
  * Returns the seconds between two `HostTime` values of one host. Uses `elapsed` only after a suspension, because in
- * some containers `elapsed` starts at 0 when the container starts.
+ * some containers it starts at 0 when the container starts.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
@@ -67,9 +64,9 @@ export function secondsPassed(from: HostTime, until: HostTime): number {
 }
 
 export class DatabaseClock {
-  /** Whether destructive jobs may run; false after any process has seen a jump of the server's clock. */
+  /** Whether destructive jobs may run; false after any process has seen the server's clock jump. */
   isPlausible = true;
-  /** Server time when `performance.now()` was 0, in microseconds since 1970. */
+  /** The server's time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
   /** Maximum error of `origin` at the last reading, in microseconds. */
   private doubt = Number.POSITIVE_INFINITY;
@@ -77,13 +74,13 @@ export class DatabaseClock {
   private last = 0;
   /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** Plausible reading of the server's clock with which later readings are compared. */
+  /** The plausible reading of the server's clock with which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
    * Adopts a reading of the server's clock, unless the current reading is more exact and agrees with the new reading. A
-   * reading from a slow answer is inexact, but still shows whether the clock was set or this host stalled.
+   * reading from a slow answer is inexact, but still shows whether the server's clock was set or this host stalled.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */
@@ -106,8 +103,8 @@ export class DatabaseClock {
   }
 
   /**
-   * Returns whether a suspension of this host explains a jump of the server's clock. If a suspension explains the jump,
-   * later readings are compared with the new reading.
+   * Returns whether the server's clock seems to have jumped only because this host was suspended. If so, later readings
+   * are compared with the new reading.
    */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
@@ -118,22 +115,19 @@ export class DatabaseClock {
     return true;
   }
 
-  /**
-   * Returns the number of seconds by which the server's clock is ahead of this clock; 0 while the server's readings are
-   * plausible.
-   */
+  /** Returns by how many seconds the server's clock is ahead of this clock; 0 while readings are plausible. */
   get aheadSeconds(): number {
     return this.aheadMicros / 1e6;
   }
 
-  /** Returns the seconds since 1970 on the server's clock, plausible or not. */
+  /** Returns the server's time in seconds since 1970, plausible or not. */
   get serverSeconds(): number {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
   /**
    * Sets this clock to a time from a source other than the server's clock.
-   * @param seconds the time, in seconds since 1970
+   * @param seconds the new time, in seconds since 1970
    */
   hold(seconds: number): void {
     this.origin = Math.round(seconds * 1e6 - performance.now() * 1000);

@@ -3,13 +3,13 @@ import pg from 'pg';
 import type { Database } from './pools.js';
 import { sql } from './sql.js';
 
-/** Number of connections that a process needs: `least` when it is idle, `most` under load. */
+/** Number of connections that a process needs: `least` when idle, and `most` under load. */
 export interface Needs {
   least: number;
   most: number;
 }
 
-/** Connection limits of the server, the role and the database; -1 means no limit. */
+/** The connection limits for the server, the role and the database; -1 means unlimited. */
 export interface ConnectionLimits {
   role: string;
   database: string;

@@ -1,7 +1,7 @@
 /**
- * Supports `sslmode` in a database URL as libpq does. The driver pg connects either with or without encryption, so this
- * module remembers which of the two a server accepts. `require` is stricter than in libpq: Tapegate checks the
- * certificate, as `verify-full` does.
+ * Supports `sslmode` in a database URL as libpq does. The driver pg never tries both with and without encryption, so
+ * this module does, and remembers what a server accepts. The mode `require` is stricter than in libpq: Tapegate checks
+ * the certificate, as with `verify-full`.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
@@ -17,7 +17,7 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs, without secrets, for which only the second `sslmode` is tried, because the server refused the first. */
+/** URLs, without secrets, for which only the second mode is tried, because the server refused the first. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -30,8 +30,8 @@ export interface Encryption {
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * Returns an error with the remedy if the server does not support TLS and this process has never reached it. In this
-   * case, a retry cannot succeed. Returns any other error unchanged.
+   * If the server does not support TLS and this process has never reached it, returns an error with the remedy, because
+   * a retry cannot succeed. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -61,7 +61,7 @@ export function readEncryption(url: string): Encryption {
 }
 
 /**
- * Rewrites the URL for pg, which otherwise warns on standard error about `sslmode` values whose meaning will change.
+ * Rewrites the URL for the driver pg, which would otherwise warn about `sslmode` values that will change their meaning.
  */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
@@ -86,8 +86,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Whether the error concerns encryption. Code `28000` means that pg_hba.conf lacks an entry for connections with
- * encryption, or for connections without encryption.
+ * Whether the error concerns encryption. Code `28000` means that pg_hba.conf lacks an entry for encrypted or for
+ * unencrypted connections.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for one server after another, in the order in which the URL lists them, until a call succeeds.
+ * Calls `ask` for one server after another, in the order in the URL, until a call succeeds.
  * @throws if all servers fail: an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
@@ -23,8 +23,7 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
 }
 
 /**
- * Connection settings of all servers. `current` contains the settings of the server that was last known to accept
- * writes.
+ * Connection settings for all servers. `current` contains those for the server that was last known to accept writes.
  */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
@@ -40,10 +39,7 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /**
-   * Returns the settings for a connection. If there are several servers, the settings name the server that accepts
-   * writes.
-   */
+  /** Returns connection settings, which name the server that accepts writes if there are several servers. */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

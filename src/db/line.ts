@@ -1,7 +1,7 @@
 /**
  * Manages all of a process's connections to the database. If the database stops answering, closes all connections
- * together, and opens none until the database answers again. So callers soon get an error, instead of waiting for a
- * server that hangs.
+ * together, and does not open any until it answers again. As a result, callers soon get an error instead of waiting for
+ * a server that hangs.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -19,9 +19,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for the results of raw SQL. The parsers return int8 and whole numerics (sums of sizes, which may exceed 64
- * bits) as bigint, and timestamps as text. Only the connection pool uses these parsers. Changing the global parsers
- * would break Prisma's adapter, which fails if int8 is a bigint.
+ * Parsers for the results of raw SQL. An int8 or whole numeric (a sum of sizes, which may exceed 64 bits) becomes a
+ * bigint, and a timestamp becomes text. Only the connection pool uses the parsers, because Prisma's adapter fails if
+ * int8 is a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -39,8 +39,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client that applies the session settings to its connection (session-settings.ts). `destroy` can end the connection,
- * even while the client connects or waits, because pg's option `stream` supplies the socket.
+ * A client that applies the session settings to its connection (session-settings.ts). `destroy` can end the connection
+ * even while the client connects or waits, because the constructor supplies the socket.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -84,7 +84,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // send one message, for which the server returns one result per statement
+      // send one message, to which the server replies with one result per statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -100,7 +100,7 @@ export class SocketClient extends pg.Client {
   }
 
   /**
-   * @param _answer the result of running the statement that `question` returned
+   * @param _answer the result of the statement that `question` returned
    * @throws Error if the connection must not be used
    */
   protected check(_answer: pg.QueryResult | undefined): void {}
@@ -113,11 +113,11 @@ export class BareClient extends SocketClient {
   }
 }
 
-/** Errors after which a second attempt to connect, with the other `sslmode`, may succeed (encryption.ts). */
+/** Errors after which a second attempt to connect, with another `sslmode`, may succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
 /**
- * Connects. If `sslmode` is allow or prefer and the server refuses the first attempt, switches encryption on or off and
+ * Connects. If the server refuses the first attempt and `sslmode` is allow or prefer, switches encryption on or off and
  * tries again.
  */
 export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
@@ -141,8 +141,8 @@ const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
 /**
- * Adds a remedy to the error if the role may not change a setting that the site has set. The remedy is the command that
- * removes the site's setting.
+ * If the role may not change a setting that the site has set, adds the command that removes the site's setting to the
+ * error.
  */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
@@ -153,7 +153,7 @@ function withRemedy(error: unknown): unknown {
   });
 }
 
-/** Closes a connection without notifying the server, which may hang. The connection's queries fail with `error`. */
+/** Closes a connection without notifying the server, which may hang. Queries on the connection fail with `error`. */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
@@ -169,7 +169,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Time after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
+/** Time after which a connection discards its cached query plans. A new plan takes only 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -178,7 +178,7 @@ export class Line {
   /** Identity of this process's database. Connections to any other database are refused. */
   private database: string | undefined;
 
-  /** Class for the connections that `Line` manages, inside or outside a pool. */
+  /** The class of all connections that `Line` manages, inside or outside a pool. */
   readonly Client: typeof pg.Client;
 
   constructor(hosts: DatabaseHosts) {
@@ -212,8 +212,8 @@ export class Line {
       }
 
       /**
-       * Converts the error in an 'error' event with `toUnavailable`. A pool learns from this event that a connection
-       * broke during a query.
+       * Converts the error in an 'error' event with `toUnavailable`. The event tells a pool that a connection broke
+       * during a query.
        */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {
@@ -247,7 +247,7 @@ export class Line {
         this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignored, because the next query reports the error
       }
 
-      /** Sends a query. If the query cannot be sent, the returned promise is already rejected (transaction.ts). */
+      /** Sends a query. If sending fails, returns a promise that is already rejected (transaction.ts). */
       private send(query: Query): Promise<pg.QueryResult> {
         return new Promise((resolve, reject) => {
           super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
@@ -263,7 +263,7 @@ export class Line {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Closes all connections, busy or not, and opens none until `mend` is called. */
+  /** Closes all connections, busy or not, and does not open any until `mend` is called. */
   cut(): void {
     this.isCut = true;
     this.drop();
@@ -281,7 +281,7 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** In a query of Prisma's adapter, replaces the timestamp parser, which would convert timestamps to Date. */
+/** For queries from Prisma's adapter, replaces its timestamp parser, which would convert timestamps to Date. */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -305,7 +305,7 @@ const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 /** Codes of errors that occur if PostgreSQL is out of resources, or if a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
- * Messages of the driver's errors, which have no codes. The last message appears if the process uses its pool after
+ * Messages of the driver's errors, which do not have codes. The last message means that the process used its pool after
  * closing it.
  */
 const AWAY_TEXTS =
@@ -317,7 +317,7 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
  */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // keep open connections, because the database still answers
+  // keep the open connections, because the database still answers
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
@@ -332,16 +332,16 @@ export function toUnavailable(error: unknown): unknown {
 }
 
 /**
- * Returns whether PgBouncer reports that the connection to PostgreSQL was lost. PostgreSQL reports the same error for a
- * message that it cannot read, and then also closes the connection.
+ * Returns whether PgBouncer reports that the connection to PostgreSQL was lost. PostgreSQL itself reports the same
+ * error for an unreadable message, and then also closes the connection.
  */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
 }
 
 /**
- * Returns whether a wait for a lock timed out. A failed `NOWAIT` reports the same code, and the message depends on the
- * server's language. So the check compares the name of the PostgreSQL routine that reported the error.
+ * Returns whether a wait for a lock timed out. Compares the PostgreSQL routine that reported the error, because a
+ * failed `NOWAIT` has the same code, and the message depends on the server's language.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

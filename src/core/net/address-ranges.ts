@@ -1,4 +1,4 @@
-/** Parses the network addresses and ranges in the configuration, and tests whether they contain an address. */
+/** Parses network addresses and ranges from the configuration, and tests whether they contain an address. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { remember } from '../remembered.js';
@@ -17,8 +17,8 @@ export function isRange(text: string): boolean {
 }
 
 /**
- * Returns a function that tests whether an address is in one of the ranges. Caches results, because each lookup in a
- * `BlockList` creates an object.
+ * Returns a function that tests whether an address is in one of the ranges. Results are cached, because each lookup in
+ * a `BlockList` creates an object.
  */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
@@ -44,7 +44,7 @@ export function isLoopback(host: string): boolean {
 
 /**
  * Returns whether an address belongs to this host. Reads the network interfaces on each call, because they may change.
- * Any user on this host can connect from one of its addresses.
+ * Any user on this host can connect from any of its addresses.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;

@@ -3,7 +3,7 @@
  * signal while the response is read, and an endless response would fill memory.
  */
 
-/** Maximum size of a response. Identity providers' documents and token responses take a few kilobytes. */
+/** Maximum size of a response in bytes. Identity providers' documents and token responses take only a few kilobytes. */
 const MAX_BYTES = 1024 * 1024;
 
 /** Status codes of responses without a body. */
@@ -25,7 +25,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // after the response arrives, no other code handles this promise's rejection
+  aborted.catch(() => {}); // after the response arrives, no other code would handle a rejection of this promise
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

@@ -1,6 +1,6 @@
 /**
- * Decides which addresses webhooks may call. Users choose the URLs, and an engine calls them from inside the site's
- * network. Therefore private addresses are rejected unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
+ * Decides which addresses webhooks may call. Users choose the URLs that engines call from inside the site's network.
+ * Private addresses are therefore rejected, unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -39,15 +39,15 @@ function isPublic(address: string): boolean {
 }
 
 /**
- * Link-local addresses, and cloud metadata services, which give credentials to any caller. Webhooks never call these
- * addresses and services, even if the site lists them or a listed name resolves to them.
+ * Link-local addresses, and cloud metadata services, which give credentials to any caller. Webhooks never call them,
+ * even if the site lists them or a listed name resolves to them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
 /**
- * Prefixes of IPv6 addresses that contain an IPv4 address, and the index of the 16-bit group at which the IPv4 address
+ * Prefixes of IPv6 addresses that contain an IPv4 address, and the index of the 16-bit group where the IPv4 address
  * begins.
  */
 const CONTAINING: [prefix: string, at: number][] = [

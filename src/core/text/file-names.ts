@@ -1,13 +1,13 @@
 /**
- * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. Therefore a file name that is
- * not UTF-8 cannot become a catalogue path.
+ * Reads names of files on disk. A file name that is not UTF-8 cannot become a catalogue path, because such a path is
+ * text.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
-  /** Name of the entry. In a name that is not UTF-8, bytes are escaped as in a shell's $'…', for example \xE9. */
+  /** The entry's name. If it is not UTF-8, bytes are escaped as in a shell's $'…', for example \xE9. */
   name: string;
   isText: boolean;
   entry: Dirent<Buffer>;

@@ -6,7 +6,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 
 /**
  * Formats JSON like `JSON.stringify`, but writes a bigint as a number literal. `JSON.stringify` throws on a bigint, and
- * Node.js 20 has no `JSON.rawJSON`.
+ * Node.js 20 does not have `JSON.rawJSON`.
  */
 export function formatJson(value: unknown): string {
   if (typeof value === 'bigint') return String(value);

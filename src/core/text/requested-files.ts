@@ -12,14 +12,14 @@ export interface RequestedFiles {
 }
 
 /**
- * Returns how many requested paths are unknown, or name files that do not fit in the quota. Does not count files that
- * exceed the request's own limits.
+ * Returns how many requested paths are unknown or do not fit in the quota. Does not count files that exceed the
+ * request's own limits.
  */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
 /**
- * Returns the counts of files on disk and of all requested files as text, such as `18 of 20 files`.
+ * Returns a text with the number of files on disk and of all requested files, such as `18 of 20 files`.
  * @param count formats a number with its noun
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {

@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files while a server writes to them, or restores a cluster from a backup. Syncs each copied file
- * to disk, and computes its checksum while copying it.
+ * Copies a cluster's files, from a running server or from a backup. Each file's checksum is computed while it is
+ * copied, and the copy is synced to disk.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -16,7 +16,7 @@ const CHUNK = 1 << 20;
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Files that a backup omits, because they belong to a running server or are useless in a copy of the cluster. */
+/** Files that a backup omits, because they belong to the running server or would be useless in a copy. */
 const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
@@ -54,7 +54,7 @@ async function listInto(listed: Listed, dataDir: string, directory: string): Pro
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
-    // back up a link as an empty directory: for example, `pg_wal` may link to another disk
+    // back up a link as an empty directory; for example, `pg_wal` may be a link to another disk
     else listed.directories.push(name);
   }
 }

@@ -1,8 +1,8 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
- * the WAL written during the copy. By replaying the WAL, a restored server reaches its state at the end of the backup.
- * `pg_backup_start` and `pg_backup_stop` mark the start and the end of the backup. A replication slot retains the WAL
- * while the backup's connection lives. The backup does not take locks.
+ * the WAL written during the copy. A restored server replays the WAL to reach the state at the end of the backup.
+ * `pg_backup_start` and `pg_backup_stop` delimit the backup, which does not take locks. A replication slot retains the
+ * WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -53,7 +53,10 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
   }
 }
 
-/** Rejects a target inside the database's directory, where the backup would contain itself and every earlier backup. */
+/**
+ * Rejects a target inside the database's directory, because the backup would contain itself and all earlier backups
+ * there.
+ */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // skip the check, because creating the backup reports the missing directory
@@ -93,7 +96,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
 }
 
 /**
- * Lists the WAL files from the start of the backup to its end.
+ * Lists the WAL files from the backup's start to its end.
  * @throws Error if a WAL file is missing
  */
 async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {

@@ -1,6 +1,4 @@
-/**
- * Format of `manifest.json` in a backup. Next to the manifest, the directory `postgres` contains the cluster's files.
- */
+/** The format of `manifest.json` in a backup, where the directory `postgres` contains the cluster's files. */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -12,7 +10,7 @@ export const MANIFEST = 'manifest.json';
 const FORMAT = 1;
 
 export interface BackedUpFile {
-  /** Path relative to the cluster's directory. */
+  /** The file's path relative to the cluster's directory. */
   path: string;
   size: number;
   sha256: string;
@@ -20,15 +18,12 @@ export interface BackedUpFile {
 
 export interface Manifest {
   format: number;
-  /** Version of Tapegate that made the backup. */
+  /** The version of Tapegate that made the backup. */
   program: string;
-  /** PostgreSQL's version, such as `18.4`. `platform` is PostgreSQL's platform, such as `linux-x64`. */
+  /** PostgreSQL's version, such as `18.4`, followed by its platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /**
-   * Start of the backup. A restored database has the state that the original had at some moment between `startedAt` and
-   * `endedAt`.
-   */
+  /** When the backup started and ended. A restored database's state is from a moment between the two times. */
   startedAt: string;
   endedAt: string;
   directories: string[];

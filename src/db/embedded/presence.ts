@@ -1,6 +1,5 @@
 /**
- * Checks that a database exists. Only some commands create a database. The other commands report where they searched
- * for a database.
+ * Checks that a database exists. Only some commands create a database. Other commands report where they looked for one.
  */
 import path from 'node:path';
 import pg from 'pg';
@@ -73,7 +72,7 @@ export async function makeDatabase(connectionString: string): Promise<void> {
 
 /**
  * Creates a database if it does not exist.
- * @param connection the settings for a connection to another database on the same server
+ * @param connection connection settings for another database on the same server
  */
 export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
   const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));
@@ -104,7 +103,7 @@ function isMissing(error: unknown): boolean {
 }
 
 /**
- * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create the same
- * database at the same time.
+ * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create a database
+ * at the same time.
  */
 const EXISTS = ['42P04', '23505'];

@@ -7,24 +7,24 @@ import type { Sql } from '../sql.js';
 
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** Maximum wait for the next bytes from the database. */
+/** Maximum wait for the next bytes from the database, in milliseconds. */
 const PATIENCE_MS = 300_000;
 
 /**
  * Yields the rows that a statement with one text column returns, each with a line feed at the end. The column must not
- * be null or contain control characters, so JSON is suitable. `client` must not pipeline, and is unusable afterwards
+ * be null or contain control characters; JSON is suitable. `client` must not pipeline, and is unusable afterwards
  * unless all rows were read.
- * @param patienceMs the time limit for each wait for the database; the reader may take any time
+ * @param patienceMs the time limit for each wait for the database; the reader's own time is not limited
  */
 export async function* copyRows(
   client: pg.ClientBase,
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // quote and delimiter are characters that JSON cannot contain, so COPY never quotes or escapes a text
+  // JSON cannot contain the quote or the delimiter, so COPY never quotes or escapes
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // ignored here, for example if the connection ends after the reader has left
+  copy.on('error', () => {}); // ignore errors here, such as a connection that ends after the reader has left
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);
@@ -47,7 +47,7 @@ function tooBusy(): UnavailableError {
   return new UnavailableError('busy', 'the database is too busy');
 }
 
-/** Returns a statement's text with the values inlined, because COPY does not accept parameters. */
+/** Returns a statement's text with its values inlined, because COPY does not accept parameters. */
 export function inline({ strings, values }: Sql): string {
   return strings.reduce((text, part, n) => text + literalOf(values[n - 1]) + part);
 }

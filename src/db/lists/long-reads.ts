@@ -1,15 +1,15 @@
 /**
- * Limits the number of long lists that are read at the same time. A reader that finds no free slot waits for a limited time. A caller never gets more
- * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
- * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots, because a few
- * slow readers could otherwise block all long lists. Transactions that write also use slots, but never lose a slot,
- * because a wait for a lock may be long.
+ * Limits how many long lists are read at the same time. If all slots are in use, a reader waits for a limited time. A
+ * caller never gets more slots than remain free for others: the first caller gets at most half of the slots, and the
+ * second at most half of the remaining slots. While readers wait for a slot, the slowest readers lose theirs, because
+ * otherwise a few slow readers could block all long lists. Transactions that write also use slots, but never lose them,
+ * because they may wait long for locks.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
 export interface LongRead {
   pace: ReaderPace;
-  /** Aborts with the reason when the limiter takes the slot away. */
+  /** Aborts, with the reason, when the limiter takes the slot away. */
   signal: AbortSignal;
   leave(): void;
 }
@@ -30,11 +30,11 @@ interface Options {
   slots: number;
   waitMs: number;
   least: LeastPace;
-  /** Name of the limited work in error messages. */
+  /** What error messages call the limited work. */
   what: string;
 }
 
-/** Interval between checks for slow readers while another reader waits for a slot. */
+/** Interval in milliseconds between checks for slow readers while another reader waits for a slot. */
 const LOOK_MS = 500;
 
 export class LongReads {
@@ -50,10 +50,10 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival. Readers of other callers may overtake a reader whose
-   * caller already has the maximum number of slots.
+   * Waits for a slot. Readers get slots in order of arrival, except those whose caller already has the maximum number
+   * of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
-   * @param wanted aborts when no client waits for the work any more
+   * @param wanted aborts when clients no longer wait for the work
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
    * @throws OverShareError if no slot becomes free in time, and the caller already has slots
    */
@@ -78,7 +78,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** Gives free slots to waiting readers immediately, so that no new reader overtakes them. */
+  /** Gives free slots to waiting readers immediately, so that new readers do not overtake them. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasSlot(reader.share)) take();
@@ -122,8 +122,8 @@ export class LongReads {
   }
 
   /**
-   * Takes a slot away from one slow reader for each waiting reader, starting with the callers that have the most slots.
-   * A caller that already has slots replaces only its own readers, or readers of callers that have more slots.
+   * For each waiting reader, takes the slot of a slow reader, preferably from the caller with the most slots. If the
+   * waiting reader's caller has slots, only its own readers or those of callers with more slots can lose theirs.
    */
   private dropSlow(): void {
     const all = [...this.readers];
@@ -148,20 +148,20 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** Period in milliseconds over which a reader's rate is measured. */
+  /** Milliseconds over which a reader's rate is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }
 
 /**
- * Measures how fast a reader reads, as a credit in milliseconds. Time spent waiting for the reader reduces the credit.
- * Bytes that the reader takes restore the credit, up to `windowMs`. So a reader without credit was too slow for about
+ * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit, and
+ * bytes that the reader takes restore it, up to `windowMs`. A reader without credit has been too slow for about
  * `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** Time at which the reader got the current page; undefined while the reader waits for a page. */
+  /** When the reader got the current page; undefined while it waits for a page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {

@@ -1,8 +1,8 @@
 /**
- * Reads lists from one snapshot, page by page: memory contains one page, however long the list is. A list is read at
- * the client's pace, and occupies a connection until the end, which may take hours. Long lists therefore have their own
- * connection pool. If the database returns a short list quickly, the list is read completely before the client gets the
- * first row.
+ * Reads lists from one snapshot, page by page, so that memory contains only one page, however long the list is. A long
+ * list is read at the client's pace, and may occupy a connection for hours. Long lists therefore have their own
+ * connection pool. A short list that the database returns quickly is read completely before the client gets its first
+ * row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
@@ -12,15 +12,15 @@ import { raw, type Sql, sql } from '../sql.js';
 import { copyRows } from './copy.js';
 import type { LongRead } from './long-reads.js';
 
-/** Number of rows in a page. A list with at most this many rows counts as short and is read by one query. */
+/** Number of rows per page. A list with at most this many rows counts as short, and is read by a single query. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /**
- * Time limit for a query that reads a short list in the main pool. If the query takes longer, the list counts as long,
- * and is read in the pool for long lists.
+ * Time limit in milliseconds for a query that reads a short list in the main pool. If it takes longer, the list counts
+ * as long, and is read in the pool for long lists.
  */
 const SHORT_MS = 1000;
-/** Time limit for a query that scans a whole table. In 200 ms, two cores scan hundreds of thousands of paths. */
+/** Time limit in milliseconds for scanning a whole table. In 200 ms, two cores scan hundreds of thousands of paths. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
@@ -29,8 +29,8 @@ export interface Snapshot {
   /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows that a query with one text column returns (copy.ts). `copy` must be the last read of the snapshot,
-   * and the pool must not pipeline.
+   * Yields the rows that a query with one text column returns (copy.ts). `copy` must be the last read from the
+   * snapshot, and the pool must not pipeline.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
@@ -54,7 +54,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
         await query(sql`CLOSE list`);
       },
       copy: async function* copy(statement: Sql) {
-        await query(UNBOUNDED); // remove the time limit, because the COPY lasts as long as the reader takes
+        await query(UNBOUNDED); // remove the time limit, because COPY lasts as long as the reader takes
         isLost = true; // close the connection if the reader leaves, because an incomplete COPY cannot end otherwise
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
@@ -78,13 +78,13 @@ export interface Asker {
   db: Database;
   /** The caller's rate-limit key; undefined for Tapegate itself. */
   share?: string | undefined;
-  /** Aborts when no client waits for the answer any more. */
+  /** Aborts when clients no longer wait for the answer. */
   reader?: AbortSignal | undefined;
 }
 
 /** Pages of a list, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
-  /** Aborts when the reader is too slow while other readers wait. */
+  /** Aborts if the reader is too slow while other readers wait. */
   signal?: AbortSignal;
   /** Records how many bytes the reader has taken. */
   took?(bytes: number): void;
@@ -123,9 +123,7 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
   return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
-/**
- * Returns all rows of a list if there are at most `PAGE` and a query returns them within a second; otherwise undefined.
- */
+/** Returns all rows of a list if it is short and a query returns them within a second; otherwise undefined. */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
   return rows && rows.length <= PAGE ? rows : undefined;
@@ -133,8 +131,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `scan` for a statement that reads every row of a large table. A scan gets only 200 ms, because the caller
- * repeats a failed scan without this limit. `index` for a statement that one core runs with an index.
+ * @param by `index` for a statement that one core runs with an index; `scan` for a statement that reads every row of a
+ * large table. A scan gets only 200 ms, because the caller repeats a failed scan without a limit.
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -157,9 +155,9 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows that a statement finds, even if it takes long, as a search by pattern may. The statement runs in the
- * main pool for at most a second. A statement that takes longer is run again in the pool for long lists.
- * @param reader aborts when no client waits for the answer any more, which cancels the statement
+ * Returns the rows that a statement finds, even if it takes long, as a search by pattern may. If the statement takes
+ * longer than a second in the main pool, it is run again in the pool for long lists.
+ * @param reader aborts when clients no longer wait for the answer, which cancels the statement
  * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
@@ -181,7 +179,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise run it to its end. */
+/** Cancels the statement when the reader leaves; otherwise, PostgreSQL would run it to its end. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],
@@ -199,7 +197,7 @@ async function cancelWith<Row extends object>(
     return await query<Row>(statement);
   } finally {
     reader?.removeEventListener('abort', cancel);
-    await cancelled; // wait, because a late cancellation would cancel another query on this connection
+    await cancelled; // wait, because a late cancellation would cancel a later query on the connection
   }
 }
 

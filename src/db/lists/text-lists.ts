@@ -1,6 +1,7 @@
 /**
  * Reads lists from one snapshot, as JSON text that the database produces. Rows do not become objects in this process,
- * and memory contains two pages, however long the list is. One statement returns a short list and its count.
+ * and memory contains only two pages, however long the list is. A short list and its count come from a single
+ * statement.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -8,21 +9,21 @@ import { empty, raw, type Sql, sql } from '../sql.js';
 import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnapshot } from './snapshot.js';
 
 interface TextList {
-  /** SQL of the form `table f WHERE condition`. */
+  /** The rows to list, as SQL of the form `table f WHERE condition`. */
   rows: Sql;
-  /** Columns of the table `f` that the expressions `item` and `order` use. */
+  /** The columns of table `f` that the expressions `item` and `order` use. */
   columns: Sql;
-  /** SQL expression for the JSON of a row; the JSON must not be null or contain control characters. */
+  /** SQL expression for a row's JSON, which must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**
-   * Faster variant of `rows` without access checks. This variant returns the same rows if `isFree` says that the caller
-   * may see all rows, and no rows otherwise.
+   * A faster variant of `rows` without access checks. If `isFree` says that the caller may see all rows, it returns the
+   * same rows, and otherwise none.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if few rows match. */
   isScan?: boolean;
-  /** Whether one query plan suits all values in the statement. */
+  /** Whether a single query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
    * Splits a slow search into two queries: `key` selects only integer keys, and `rows` reads the rows with those keys
@@ -31,11 +32,11 @@ interface TextList {
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** The JSON of rows in UTF-8, separated by commas. A buffer may end in the middle of a row. */
+/** The rows' JSON in UTF-8, separated by commas. A buffer may end in the middle of a row. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Passes the number of rows of a list, and their JSON, to `consume`, which reads at its own pace.
+ * Passes a list's number of rows, and the rows' JSON, to `consume`, which reads at its own pace.
  * @throws UnavailableError if the list limiter has no free slot for the caller
  */
 export async function readTextList<T>(
