@@ -2,7 +2,7 @@
 import { raw, type Sql } from '../db/sql.js';
 
 /**
- * Returns a table's columns for `SELECT`.
+ * Returns a table's columns for a SELECT statement.
  * @param fields enum of the fields, such as `Prisma.RequestScalarFieldEnum`
  * @param prefix prefix of the columns' names in the result
  */

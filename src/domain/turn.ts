@@ -22,8 +22,8 @@ const limiters = {
 } as const satisfies Record<string, keyof Database>;
 
 /**
- * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. `work`
- * must not take another slot.
+ * Runs a piece of work in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free.
+ * The work must not take another slot.
  * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
  */
 export async function withSlot<T>(

@@ -73,7 +73,7 @@ export interface EngineOptions {
   onHang?: () => void;
   /** Id of the engine, shared by all of its processes. Default: a new id. */
   engineId?: string;
-  // only tests set the options below
+  // only tests use the options below
   /** Seconds after which another engine may claim an unresponsive engine's drive. */
   leaseSeconds?: number;
   /** Milliseconds for which `stop` waits for running work to end. */
@@ -97,10 +97,7 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/**
- * Time that `stop` waits for aborted work to end. After `ABORT_MS`, `stop` waits up to `LEAVE_MS` for drives to be
- * released.
- */
+/** Milliseconds for which `stop` waits for aborted work to end, and then for drives to be released. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
@@ -124,7 +121,7 @@ const LIBRARIES_MS = 5000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
- * and changes nothing. If `options.part` is `all`, the engine also runs the drives of all other libraries.
+ * and changes nothing. If this process runs all parts of the engine, it also runs the drives of all other libraries.
  * @param given the library whose drives the engine runs, or the function that its drives run
  * @returns a promise that settles after the site's restore disks and drives are registered
  */

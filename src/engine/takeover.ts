@@ -53,7 +53,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 }
 
 /**
- * Writes this database's identity to all restore disks' and libraries' owner records. First replaces the identity if
+ * Writes this database's identity to the owner record of each restore disk and library. First replaces the identity if
  * another Tapegate also has it. Engines stay stopped until the takeover ends, so the takeover may be killed at any
  * point and repeated.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts

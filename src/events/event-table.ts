@@ -211,7 +211,7 @@ export class EventNumbers {
   }
 
   /**
-   * Returns the SQL columns `newest` and `unnumbered`, which describe the events that the statement sees.
+   * Returns SQL columns that describe which events the statement sees: the columns `newest` and `unnumbered`.
    * @param isConcerned SQL condition on the event batches, called `b`
    */
   present(isConcerned = sql`true`): Sql {

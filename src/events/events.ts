@@ -39,8 +39,8 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events, outside the connection pool if all of its connections are in use, because these may be waiting
-   * for locks.
+   * Reads new events outside the connection pool if all pool connections are in use, because these may be waiting for
+   * locks.
    */
   private readonly news: EventTable;
   private readonly table: EventTable;
@@ -81,8 +81,8 @@ export class EventFeed {
   }
 
   /**
-   * Calls `listener` for notifications about a topic: rows added to a table (`event`, `recall`, `notification`), or new
-   * `room` on disks.
+   * Calls `listener` for notifications about a topic: new rows in the table event, recall or notification, or new room
+   * on disks.
    */
   onNotify(topic: string, listener: () => void): () => void {
     this.emitter.on(`notify:${topic}`, listener);
@@ -211,7 +211,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true; // the table may contain more new events
-    // let each reader read a large batch from the table itself, so that it does not wait for events that only others
+    // let each reader read a large batch from the table, so that it does not wait for events that only other readers
     // want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');

@@ -15,7 +15,7 @@ function decayedAt(now: string): Sql {
   return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
 }
 
-/** Returns decayed drive seconds divided by weight, by user. Users without drive seconds are omitted. */
+/** Returns each user's decayed drive seconds divided by the user's weight. Omits users without drive seconds. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ user: string; share: number }>(
     sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
@@ -32,8 +32,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas whose requests contain the files. The time is split among the files by size, and
- * then evenly among the quotas whose requests contain a file.
+ * Charges drive time to the quotas whose requests contain the files. The time is split among the files by size, and a
+ * file's time evenly among the quotas whose requests contain it.
  */
 export async function chargeDriveTime(
   ctx: Context,

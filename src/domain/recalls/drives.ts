@@ -2,8 +2,9 @@
  * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
  * increases the drive's epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may lack the latest claims. So the time of the claim serves
- * as the epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the lease.
+ * After a failover or a restore from a backup, the database may lack the latest claims. So a claim's time serves as the
+ * drive's new epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the
+ * lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -169,7 +170,7 @@ export interface EngineProcess {
 /** Seconds after which a process's row is deleted if the process has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
-/** Records a process that asks for another drive for `askSeconds`. Zero means that the process has enough drives. */
+/** Records for how many seconds a process asks for another drive; zero if it has enough drives. */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(

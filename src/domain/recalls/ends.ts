@@ -40,8 +40,8 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a running recall. If `isUnseen` is true, the recall may have left files on the disk, and a job later looks
- * for these files.
+ * Result of a running recall. If the recall may have left files on the disk (`isUnseen`), a job later looks for these
+ * files.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
@@ -59,8 +59,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall during which an import changed the file. The file is read from tape again, from its other tape
- * copy if `isTurned` is true. `copy`, which contains the old version, is removed.
+ * Result of a recall during which an import changed the file. The file is read from tape again, perhaps from its other
+ * tape copy (`isTurned`). The restored copy of the old version (`copy`) is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -151,7 +151,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // if only the position has changed, a complete copy is accepted, but an error at the old position is ignored
+    // if only the position has changed, accept a complete copy, but ignore an error at the old position
     if (change.isSame && (kind === 'restored' || kind === 'existing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -332,8 +332,8 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
- * Records the inodes of complete copies before the copies are published, so that the next holder of the drive
- * recognizes the copies.
+ * Records complete copies' inodes before the copies are published, so that the next holder of the drive recognizes the
+ * copies.
  * @returns the ids of files to publish
  */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {

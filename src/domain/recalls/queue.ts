@@ -117,8 +117,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins, as `w`, the first request that contains the file of the recall `c`, with the request's user and priority.
- * Ignores requests of other users and of suspended users.
+ * Joins the first request that contains a recall's file (as `w`), with its user and priority. Ignores requests of other
+ * users and of suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -159,7 +159,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the last error, or the reason for which the next try is postponed. */
+  /** Class of the last error, or of the reason why the next try is postponed. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall may begin at any time, waits for room, or runs. */
@@ -176,8 +176,8 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
 }
 
 /**
- * Returns the attempts and the last error of each request file's recall, by the key that `keyOf` returns. Request files
- * without a recall are absent.
+ * Returns how often each request file's recall was tried, and its last error, by the key that `keyOf` returns. Request
+ * files without a recall are absent.
  */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
@@ -190,7 +190,7 @@ export async function readTries(ctx: Context, requestFiles: readonly RequestFile
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Returns, by file id, the trace context of the first traced request that waits for the file. */
+/** Returns, for each file id, the trace context of the first traced request that waits for the file. */
 export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
   if (fileIds.length === 0) return new Map();
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(

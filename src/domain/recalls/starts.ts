@@ -122,7 +122,8 @@ interface Placed {
 }
 
 /**
- * Records the start of recalls. @returns the paths of files that are restored outside their logical paths, by file id
+ * Records that recalls have started. @returns the paths of files that are restored outside their logical paths, by file
+ * id
  */
 async function storeStarts(
   ctx: Context,
@@ -251,9 +252,9 @@ interface Wanted {
 }
 
 /**
- * Chooses other paths for files whose own paths are taken. A path is taken by a renamed file's copy, by a changed copy,
- * or by a path that the disk treats as equal. The chosen paths begin with a reserved name, which no path in the
- * catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
+ * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
+ * is there, or if the disk treats another copy's path as equal. The chosen paths begin with a reserved name, which no
+ * path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {

@@ -17,7 +17,7 @@ import { settleRequests } from './request-files.js';
 export interface AdoptedRequest {
   id: number;
   user: string;
-  /** Pattern of the request; empty if `files` is given. */
+  /** The request's pattern; empty if the request lists files. */
   pattern: string;
   files: readonly string[] | undefined;
   label: string;

@@ -419,8 +419,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * The reason why the path `l`, which names the file `f`, cannot be staged even alone. QUOTA_FULL means that the file
- * alone is larger than the quota's free room.
+ * Why a path (`l`) and its file (`f`) cannot be staged, even without other files. QUOTA_FULL means that the file alone
+ * is larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

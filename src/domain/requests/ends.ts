@@ -100,7 +100,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   tx.send(plannedFreely());
 }
 
-/** The caller must give either `paths` or `match`. */
+/** The caller must either list paths or give a substring to match. */
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
@@ -109,9 +109,9 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. `match` also releases
- * excluded files whose paths are not recorded. Released files never join the request again, even if the request is
- * revived. The remaining files determine the request's state. If no file remains, the request is complete.
+ * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. With `match`, also
+ * releases excluded files whose paths are not recorded. Released files never join the request again, even if the
+ * request is revived. The remaining files determine the request's state. If no file remains, the request is complete.
  *
  * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its
  * only record, so a second release is rejected.
@@ -215,7 +215,7 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
  * @returns how many paths were deleted, and how many of these were unknown
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
-  // `+ 0` prevents PostgreSQL from reading all unresolved paths of the request
+  // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request
   const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_unresolved))`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (

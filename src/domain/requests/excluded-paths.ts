@@ -5,9 +5,9 @@
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
  * size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add files to
- * requests with room, but do not record further excluded files. When a request has room for a file of size
- * `excluded_size`, joins.ts searches the catalogue for the request's pattern. The search runs even while recorded paths
- * of the request still wait for room.
+ * requests with room, but do not record further excluded files. When a request has room for a file of this size,
+ * joins.ts searches the catalogue for the request's pattern, even while recorded paths of the request still wait for
+ * room.
  *
  * Files that are not excluded need rows too: their request files. So an import adds at most `limits.importJoins` files
  * to a user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
@@ -36,8 +36,8 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
- * Updates `excluded_size` of requests whose patterns match more files than `limits.importJoins` allows. The caller must
- * have locked the requests.
+ * Updates the smallest unrecorded size of requests whose patterns match more files than an import may add
+ * (`limits.importJoins`). The caller must have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
@@ -68,8 +68,8 @@ export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<voi
 }
 
 /**
- * Selects files `f` that match the pattern of the quota `q`'s request `r`, but have neither a request file nor a
- * recorded path.
+ * Selects files that match a request's pattern, but have neither a request file nor a recorded path. The rows are
+ * called `f` (file), `r` (request) and `q` (quota).
  */
 export const unrecordedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
@@ -112,7 +112,7 @@ export async function releaseUnrecorded(
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
-/** Maximum milliseconds of comparing files with patterns before the event loop runs again. */
+/** Maximum milliseconds for which comparing files with patterns may block the event loop. */
 const MAX_BLOCKED_MS = 20;
 
 /**
@@ -121,7 +121,7 @@ const MAX_BLOCKED_MS = 20;
  * contains the smallest matching file of each page. Later calls in the same transaction search only requests that no
  * earlier call has searched.
  * @param of.files a query that returns the files' ids
- * @param of.as a table with the files' `id`, `path` and `size`
+ * @param of.as a table with the files' ids, paths and sizes
  * @param isOpenPattern a condition on the request `r`
  */
 export async function findMatched(
@@ -142,7 +142,7 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // search a request with unrecorded files only if its quota may have room, or its `excluded_size` may become smaller
+  // search a request with unrecorded files only if its quota may have room, or its smallest unrecorded size may change
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(
@@ -159,7 +159,7 @@ export async function findMatched(
   await tx.query(sql`ANALYZE matched`);
 }
 
-/** Makes the transaction's next `findMatched` call search all requests again. */
+/** Makes the transaction search all requests again in its next `findMatched` call. */
 export async function resetMatched(tx: Transaction): Promise<void> {
   await tx.query(sql`DROP TABLE IF EXISTS pg_temp.matched, pg_temp.searched`);
 }

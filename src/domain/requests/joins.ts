@@ -24,9 +24,9 @@ import { mostFiles } from './limits.js';
 import { settleRequestFiles } from './request-files.js';
 
 /**
- * Adds files to live requests whose unresolved paths include the files' paths. If `isNew` is true, also adds the files
- * to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a limit. A quota
- * is charged for its requests in order, until a file does not fit.
+ * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
+ * adds them to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a
+ * limit. A quota is charged for its requests in order, until a file does not fit.
  * @param files a query that returns the files' ids
  * @param options.which a condition on the requests `r`
  */
@@ -52,8 +52,8 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * This function searches the requests that are live when it runs. `findJoining` checks again that a searched request is
  * live and may contain the file.
  *
- * A request that is created or revived before the catalogue is locked cannot see uncommitted files. Taking the lock
- * waits until such requests are committed, and `findJoining` then searches them.
+ * A request that is created or revived before the catalogue is locked cannot see uncommitted files. Locking the
+ * catalogue waits until such requests are committed, and `findJoining` then searches them.
  *
  * A request that is created or revived later waits for the lock and sees the committed files.
  */
@@ -63,7 +63,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 
 /**
  * Creates the temporary table `joining` of files that may join requests. Locks nothing.
- * @param options.as a table with the files' future `id`, `path` and `size`, if they differ from those in `tape_file`
+ * @param options.as a table with the files' future ids, paths and sizes, if they differ from the present ones
  */
 export async function findJoining(
   ctx: Context,
@@ -77,8 +77,9 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if a path rule excludes the file of an `is_over` row, size 0 makes joinUnrecorded search the request. `matched`
-  // contains only files of the query; an IN condition inside an OR would compare each row with all files.
+  // if path rules exclude the smallest unrecorded file (`is_over`), set size 0, so that joinUnrecorded searches the
+  // request. Do not select the query's files again, because an IN condition inside an OR would compare each row with
+  // all files.
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -97,8 +98,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. If `isSettled`
- * is true, also queues recalls and updates counts. The caller must have locked the requests and quotas.
+ * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. With
+ * `isSettled`, also queues recalls and updates counts. The caller must have locked the requests and quotas.
  * @returns whether any file was added
  */
 export async function storeJoining(
@@ -177,7 +178,7 @@ async function takeFitting(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // materialized, so that PostgreSQL searches each request once, not once for each of its files
+    // materialized, so that PostgreSQL searches each request only once, and not for each of its files
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM request_file h WHERE h.request_id = o.request_id AND h.ordinal > 0),

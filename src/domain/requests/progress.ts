@@ -39,7 +39,7 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Returns the condition that a recall of a file of the request `r` has begun, perhaps before the request was created.
+ * Returns the condition that a recall for the request `r` has begun, perhaps before the request was created.
  * @param which a condition on the request file `h`
  */
 export function hasBegun(which = sql`true`): Sql {
@@ -141,10 +141,7 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/**
- * Logs which live requests got their first file, or were finished, at `now`. `now` is the time of the transaction that
- * counted the requests' files.
- */
+/** Logs which live requests got their first file, or were finished, when their files were counted at the time `now`. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

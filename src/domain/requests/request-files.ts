@@ -80,8 +80,8 @@ export async function settleRequestFiles(
 }
 
 /**
- * Selects waiting request files `h` whose file `f` meets the condition, ordered by file. `lock` is an optional locking
- * clause for the files.
+ * Selects waiting request files (`h`) if their files (`f`) meet the condition, ordered by file. The optional clause
+ * `lock` locks the files.
  */
 type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
 

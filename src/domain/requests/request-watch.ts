@@ -38,7 +38,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** Previous stage of the file; null if `to` is the stage when the watch began. */
+  /** The file's previous stage; null if this is the stage that the file had when the watch began. */
   from: Stage | null;
   to: Stage;
 }

@@ -74,7 +74,8 @@ interface RequestWithQuota extends Request {
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
 /**
- * Returns the columns of a `RequestWithQuota`. @param alias the request table's alias; the quota table's alias is `q`
+ * Returns the columns of a request and its quota (`RequestWithQuota`). @param alias the request table's alias; the
+ * quota table's alias is `q`
  */
 function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;

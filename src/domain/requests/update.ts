@@ -119,9 +119,9 @@ async function tryUpdate(
  * Returns the assignments that set a request's path rules. A caller that revives the request or changes its limits puts
  * it under the caller's own rules. A caller without rules leaves the request's rules unchanged.
  *
- * A caller that only changes the retention keeps the rules of the request's maker. But if the request has no rules, the
- * caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports groups, the
- * groups in the rules are updated.
+ * If the caller only changes the retention, the rules of the request's maker still apply. But if the request has no
+ * rules, the caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports
+ * groups, the groups in the rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);

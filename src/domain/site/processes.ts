@@ -22,7 +22,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** How many seconds behind the process is in reading new events. */
+  /** How many seconds late the process reads new events. */
   lagSeconds: number;
 }
 

@@ -1,4 +1,4 @@
-/** Deletes old events, and the text of emails of requests that ended long ago. */
+/** Deletes old events, and the text of emails about requests that ended long ago. */
 
 import { addSeconds } from '../../core/time.js';
 import { locking, tryAdvisory } from '../../db/locks.js';
@@ -11,8 +11,8 @@ const DAY_SECONDS = 24 * 3600;
 const EMAILS = 1000;
 
 /**
- * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows of the emails
- * stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any point.
+ * Deletes the text of sent emails about requests that ended more than TAPEGATE_REQUEST_DAYS ago. The emails' rows stay,
+ * so that no email is sent twice. Several engines may prune at the same time, and may be killed at any point.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -31,7 +31,7 @@ const BATCHES = 500;
 const EVENTS = 5000;
 
 /**
- * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash, the next run continues the
+ * Deletes events older than TAPEGATE_EVENT_DAYS in small transactions. After a crash, the next run continues the
  * deletion. Batches are marked before they are deleted, in id order, so that a reader never gets part of a batch that
  * is being deleted. Two engines never delete events at the same time.
  */
@@ -84,7 +84,9 @@ const deleteEvents = sql`
         SELECT id FROM event WHERE batch_id = b.id AND id BETWEEN b.first_id AND b.last_id ORDER BY id LIMIT ${EVENTS}
       ) e LIMIT ${EVENTS}))`;
 
-/** Deletes empty batches, except the last batch. `OFFSET 0` forces index lookups; a join would read all events. */
+/**
+ * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join would read all events.
+ */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (
     SELECT b.id FROM ${OLDEST_PRUNED} b

@@ -245,10 +245,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
-/**
- * Yields, about once a second, the requests that were created, changed or ended; never ends. `hasMore` is true in the
- * first value.
- */
+/** Yields, about once a second, the requests that were created, changed or ended; never ends. */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;

@@ -430,7 +430,7 @@ async function releaseByRequest(
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Age in days beyond which a stage request is deleted. By then, the stage request has ended, and its client has read
+ * Age in days beyond which a stage request is deleted. A stage request of this age has ended, and its client has read
  * the result.
  */
 const MIN_DAYS = 1;

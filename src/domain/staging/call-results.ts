@@ -44,8 +44,8 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
  * Gives a new batch id to the next files to request from the library. Files with the fewest attempts come first.
  * Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library may already have a request for them, because Tapegate can
- * release a file only with the request id from the library's answer.
+ * Includes files that no recall needs any more if the library may already have a request for them. Only the request id
+ * in the library's answer allows Tapegate to release such files.
  */
 export async function takeIntended(
   ctx: Context,
@@ -269,9 +269,7 @@ const MOST_PAUSE_SECONDS = 600;
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/**
- * `until` is the time until which the library keeps the file; if null, the time reported at the staging still applies.
- */
+/** The library keeps the file until the time `until`; if null, the time reported at the staging still applies. */
 export type KeptRow = Answered & { until: string | null };
 
 /**

@@ -82,8 +82,8 @@ export interface StagingFigures {
   kept: number;
   bytes: bigint;
   /**
-   * When calls to the library resume after failed calls; null if calls are not paused. `problem` is the error of the
-   * last call.
+   * When calls to the library resume after failed calls; null if calls are not paused. `problem` is the last call's
+   * error.
    */
   restUntil: string | null;
   problem: string | null;

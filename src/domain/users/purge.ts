@@ -21,8 +21,8 @@ import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
 /**
- * Milliseconds within which all other processes store the counts of rejections with the user's name that they hold in
- * memory.
+ * Milliseconds within which all other processes store their pending counts of rejections, which may contain the user's
+ * name.
  */
 const ON_ITS_WAY_MS = 500;
 
@@ -178,7 +178,7 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Removes the user's data from the quota. The row of the quota stays, because requests refer to it. */
+/** Removes the user's data from the quota. The quota's row stays, because requests refer to it. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,

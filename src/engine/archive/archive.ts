@@ -83,8 +83,8 @@ async function archiveAll(
 }
 
 /**
- * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. Otherwise a
- * missing library may be on a file system that is not mounted.
+ * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. If the catalogue
+ * contains volumes, a missing library may be on a file system that is not mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
@@ -98,8 +98,8 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * A batch is full when it contains `BATCH_FILES` source files or `BATCH_BYTES` bytes. `BATCH_FILES` limits the
- * catalogue work if files are small. `BATCH_BYTES` limits the tape writes if files are large.
+ * A batch is full when it reaches either limit. The number of files limits the catalogue work if files are small. The
+ * number of bytes limits the tape writes if files are large.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;

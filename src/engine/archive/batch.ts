@@ -84,7 +84,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Registers the files that pass `check` in the catalogue. `check` adds all other files to the result as failed.
+   * Checks files, and registers those that pass in the catalogue. Files that do not pass are added to the result as
+   * failed.
    * @returns the registered files
    */
   private async register(
@@ -141,8 +142,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into three groups. `fresh` contains files that are not on tape. `lost` contains files that are on
-   * tape, but without a tape position in the catalogue. `safe` contains files that are on tape with the same bytes.
+   * Sorts sources into three groups. Files that are not on tape are `fresh`. Files that are on tape, but without a tape
+   * position in the catalogue, are `lost`. Files that are on tape with the same bytes are `safe`.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -259,7 +260,7 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check. `known` contains the catalogue entries of files that are not new. */
+/** Files that passed a check, and the catalogue entries of those files that are not new. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];

@@ -39,9 +39,9 @@ interface Visit {
 }
 
 /**
- * Yields the regular files below a directory, sorted by name within each directory. Directories above `dir`, and `dir`
- * itself without a prefix, are not restored. If a directory is not restored, its access rights are applied to its
- * entries.
+ * Yields the regular files below a directory, sorted by name within each directory. The directory's parents are not
+ * restored, and neither is the directory itself if there is no prefix. If a directory is not restored, its access
+ * rights are applied to its entries.
  * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
  * @throws the system's error if `dir` itself cannot be read
  */

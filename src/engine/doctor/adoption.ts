@@ -22,7 +22,7 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
-        if (!stats?.isFile()) continue; // another check reports a missing file
+        if (!stats?.isFile()) continue; // another check reports missing files
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
       } catch (error) {

@@ -129,7 +129,7 @@ function recordedTimeOf(ns: bigint | null): string {
  * 9999, the result has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {
-  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes `rest` positive even before 1970
+  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes the remainder positive even before 1970
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }

@@ -250,7 +250,10 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Resumes a suspended drive or library if its next trial is due, and returns the result of `readOpening`. */
+/**
+ * Resumes a suspended drive or library if its next trial is due, and then reads whether the drive may be used
+ * (`readOpening`).
+ */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -272,8 +275,8 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 }
 
 /**
- * Records a volume as mounted in the database, and calls `use`. After an unexpected error, opens the volume's circuit
- * breaker: drives visit other volumes until the pause ends.
+ * Records in the database that a volume is mounted, and then visits the volume (`use`). After an unexpected error,
+ * opens the volume's circuit breaker: drives visit other volumes until the pause ends.
  * @param use returns whether the visit was useful; if so, the volume's count of unexpected errors is reset
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */

@@ -65,7 +65,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       else throw error;
       return true; // the next engine that claims the drive may be on another host
     });
-    if (isForOtherHosts) share.yieldDrives(); // must run before the drive is released
+    if (isForOtherHosts) share.yieldDrives(); // give other hosts priority before the drive is released
   });
   return isForOtherHosts;
 }

@@ -33,7 +33,7 @@ export interface HeldLease extends Lease {
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** Value that `performance.now()` returned before the drive was claimed. */
+  /** Time, by `performance.now()`, just before the drive was claimed. */
   claimedAt: number;
   /** Aborts all work on the drive. The renewal continues. */
   stop: AbortSignal;
@@ -104,15 +104,15 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database.
-   * `performance.now()` continues while the process is stopped.
+   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database. This clock
+   * continues while the process is stopped.
    */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt value that `performance.now()` returned before the lease was claimed */
+  /** @param of.claimedAt time, by `performance.now()`, just before the lease was claimed */
   constructor(
     name: string,
     of: {

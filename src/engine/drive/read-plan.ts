@@ -21,7 +21,7 @@ interface PlannedFile {
   size: bigint;
 }
 
-/** The files that a drive will read, in read order. A new plan is empty until `renew` is called. */
+/** The files that a drive will read, in read order. A new plan is empty until it is renewed. */
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;

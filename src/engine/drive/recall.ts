@@ -166,9 +166,8 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if the sync fails,
-   * because the copy may be lost in a crash, or if an empty directory created for the recall cannot be removed. Never
-   * rejects.
+   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome as uncertain (`isUnseen`) if
+   * the sync fails, because the copy may be lost in a crash, or if an empty directory cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();

@@ -25,8 +25,8 @@ import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
 /**
- * `stagedAt` is the id of the staging library, if the files are read from one. `volume` is the name of the staging
- * library or mounted volume.
+ * For a staging library, `stagedAt` is its id and `volume` is its name. Otherwise, `volume` is the mounted volume's
+ * name.
  */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
@@ -79,7 +79,7 @@ class OutcomeWriter {
   /** Queues a write. Writes run in the order in which they are queued. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // `written` rejects with the error
+    this.last.catch(() => {}); // `written` rejects with this error
   }
 }
 
@@ -113,7 +113,7 @@ export class BatchReader {
    * Reads batches until no recall can start, or the drive must stop. After reading each batch, waits until the previous
    * batch's copies are written.
    * @param isOver returns whether the drive must stop reading
-   * @param readBatch must either call `read` or end the batch
+   * @param readBatch must either read the batch or end it
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
@@ -154,8 +154,8 @@ export class BatchReader {
   }
 
   /**
-   * Reports the same outcome for all recalls in a failed batch. Marks the outcomes `isUnseen`, because some copies may
-   * be in place.
+   * Reports the same outcome for all recalls in a failed batch. Marks the outcomes as uncertain (`isUnseen`), because
+   * some copies may be in place.
    */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
     // a disk error does not count as a try, because it does not show which copies are affected
@@ -187,7 +187,7 @@ export class BatchReader {
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isDue ? undefined : this.start();
-    this.ahead?.catch(() => {}); // the next call of `takeNext` or `giveBackAhead` throws the error
+    this.ahead?.catch(() => {}); // the error is thrown later, when this batch is taken
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }
@@ -198,7 +198,7 @@ export class BatchReader {
     this.hasStarted = false;
   }
 
-  /** Clears `ahead` before the caller awaits the batch, so that an error is thrown only once. */
+  /** Takes the batch that was started ahead, before the caller awaits it, so that an error is thrown only once. */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
@@ -223,7 +223,7 @@ export class BatchReader {
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 
-  /** Logs a line for each batch and, at level `debug`, for each file. */
+  /** Logs a line for each batch and, at the debug level, for each file. */
   private logStarted(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);

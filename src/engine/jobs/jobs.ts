@@ -79,8 +79,8 @@ async function repeat(
 }
 
 /**
- * A signal that counts its notifications. Callers must read `count` before they look for work, so that no notification
- * is lost.
+ * A signal that counts its notifications. Callers must read the count before they look for work, so that no
+ * notification is lost.
  */
 export class WorkSignal {
   count = 0;
@@ -91,7 +91,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Waits until `count` differs from `seen`, the timeout has passed, or `stop` aborts. */
+  /** Waits until the count differs from `seen`, the timeout passes, or `stop` aborts. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {

@@ -128,7 +128,7 @@ interface PostOptions {
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the signature header's value, which contains a `v1` signature for each secret. */
+/** Returns the signature header's value, which contains a signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));

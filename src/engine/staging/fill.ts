@@ -37,8 +37,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * While more than this fraction of the depth is used, no files are requested, so that they are collected into larger
- * stage requests.
+ * While more than this fraction of the depth is used, files are not requested, but collected for a larger stage
+ * request.
  */
 const FULL_FRACTION = 0.9;
 

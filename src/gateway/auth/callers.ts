@@ -76,7 +76,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** Replaces the role `operator` by `viewer`, for a caller who may not change anything. */
+/** Makes an operator a viewer, for a caller who may not change anything. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }

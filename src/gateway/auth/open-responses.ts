@@ -37,7 +37,7 @@ export class OpenResponses {
   private checking: Promise<void> = Promise.resolve();
   /** Whether rights have changed since the last check. */
   private haveRightsChanged = false;
-  /** Version that anonymous callers' rights had at the last check. */
+  /** Version of anonymous callers' rights, as of the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {

@@ -1,4 +1,4 @@
-/** Serves the dashboard at `/`. `npm run build` compiles `src/web/` to the files in `dist/web/`. */
+/** Serves the dashboard at the root path. The build compiles it from src/web/ to dist/web/. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
@@ -44,7 +44,7 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   const assets = new Map<string, Asset>();
-  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built, so nothing is served at `/`
+  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built, so nothing is served at the root path
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
     if (type === undefined) continue; // skip a directory

@@ -1,10 +1,10 @@
 /**
  * Implements `PUT /import`, with which operators import catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
- * object with the import's counts, or with `error` and the `faults` in invalid rows. `skipInvalid=true` skips rows with
- * names that cannot be restored, and returns them as `rejects`. `?complete=/prefix/` withdraws files below the prefix
- * that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
- * nothing.
+ * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
+ * with names that cannot be restored, and returns these rows. The option complete names a prefix, below which files
+ * that are missing from the rows are withdrawn. At most maxWithdrawn percent of these files may be withdrawn (default
+ * 5). The option dryRun changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -74,7 +74,7 @@ interface Exchange {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  // call `importRows` without rows, so that it rejects and audits the request before the body is read
+  // import without rows, which rejects and audits the request before the body is read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {
@@ -121,7 +121,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept both `identity` and `gzip`, because the body's first bytes show whether it is gzipped
+  // accept both encodings, because the body's first bytes show whether it is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }

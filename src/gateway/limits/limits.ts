@@ -183,7 +183,7 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Calls `release` when the response closes, or later if `holdLimits` keeps the request's resources reserved. */
+/** Releases a request's resources when the response closes, or later if `holdLimits` keeps them reserved. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
