@@ -153,15 +153,15 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which neither
- * waits for locks nor keeps any.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
+ * wait for locks and does not keep locks.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
 /**
- * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches with events that
- * are not numbered yet.
+ * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches that are not
+ * numbered yet.
  */
 export interface Present {
   newest: bigint;

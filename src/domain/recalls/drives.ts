@@ -3,8 +3,8 @@
  * increases the drive's epoch. A write with an older epoch changes nothing.
  *
  * After a failover or a restore from a backup, the database may lack the latest claims. So a claim's time serves as the
- * drive's new epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies who holds the
- * lease.
+ * drive's new epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies the lease's
+ * holder.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -65,7 +65,7 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
  * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
  * @param claim.of drives that may be claimed; default: drives with an expired lease, and free drives with running
  *   recalls
- * @param claim.except drives that the engine has already leased. After a long pause, the engine renews these leases
+ * @param claim.except drives whose leases the engine already holds. After a long pause, an engine renews its leases
  * instead of claiming the drives again
  */
 export async function claimDrive(

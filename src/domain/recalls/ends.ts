@@ -287,8 +287,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. If a recall must now read another version or tape copy, its tries are counted from zero
- * again.
+ * Returns recalls to the queue. If a recall must read another version or tape copy than before, its tries are counted
+ * from zero again.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
@@ -374,7 +374,7 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
 }
 
 /**
- * Requeues recalls that earlier holders of the drive left running. A job looks for the partial files that these recalls
+ * Requeues recalls that earlier holders of the drive left running. A job looks for partial files that requeued recalls
  * left.
  */
 export async function endStaleFiles(

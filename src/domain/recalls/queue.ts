@@ -100,7 +100,7 @@ export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // read recalls in index order, so that the cost depends only on the planned files, whatever PostgreSQL estimates
+  // read recalls in index order, so that the cost depends only on the planned files, and not on PostgreSQL's estimates
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}

@@ -106,8 +106,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates the volumes and positions of recalls whose files have moved on tape. Otherwise such files would be planned
- * for their old volumes forever.
+ * Updates recalls whose files have moved on tape, because otherwise a moved file would be planned for its old volume
+ * forever.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -253,8 +253,8 @@ interface Wanted {
 
 /**
  * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
- * is there, or if the disk treats another copy's path as equal. The chosen paths begin with a reserved name, which no
- * path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
+ * has the path, or if the disk treats another copy's path as equal. The chosen paths begin with a reserved name, which
+ * no path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {

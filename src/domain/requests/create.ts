@@ -1,7 +1,7 @@
 /**
  * Creates requests. A new request charges its quota for all its files in the catalogue, or fails. The transaction holds
- * the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss a file that an import is adding.
- * joins.ts adds files to existing requests.
+ * the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files from an import. joins.ts adds
+ * files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';

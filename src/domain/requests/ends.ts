@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns a column that tells whether any live request is overdue, by an index lookup of the earliest retention. */
+/** Returns a column that says whether any live request is overdue, by an index lookup of the earliest retention. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }

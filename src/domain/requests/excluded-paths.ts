@@ -5,8 +5,8 @@
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
  * size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add files to
- * requests with room, but do not record further excluded files. When a request has room for a file of this size,
- * joins.ts searches the catalogue for the request's pattern, even while recorded paths of the request still wait for
+ * requests with room, but do not record further excluded files. When a request has room for a file of the size
+ * `excluded_size`, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
  * room.
  *
  * Files that are not excluded need rows too: their request files. So an import adds at most `limits.importJoins` files
@@ -47,7 +47,7 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes excluded files from the temporary table `joining` if their quota may not record so many paths. Keeps the
+ * Removes excluded files from the temporary table `joining` if their quota may not record further paths. Keeps the
  * first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {

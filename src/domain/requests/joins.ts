@@ -1,8 +1,7 @@
 /**
  * Adds files to existing requests and charges them. If a file exceeds a limit of the request, or does not fit into the
  * quota, it is recorded as excluded, with the reason. A released file never joins the request again. All functions run
- * under the catalogue lock, so that they do not miss a file that an import is adding. create.ts adds files to new
- * requests.
+ * under the catalogue lock, so that they do not miss files from an import. create.ts adds files to new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -52,10 +51,10 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * This function searches the requests that are live when it runs. `findJoining` checks again that a searched request is
  * live and may contain the file.
  *
- * A request that is created or revived before the catalogue is locked cannot see uncommitted files. Locking the
- * catalogue waits until such requests are committed, and `findJoining` then searches them.
+ * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock
+ * waits for the transaction's commit, and `findJoining` then searches the request.
  *
- * A request that is created or revived later waits for the lock and sees the committed files.
+ * A transaction that creates or revives a request later waits for the lock, and then sees the committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));

@@ -162,7 +162,8 @@ export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]
 }
 
 /**
- * Locks the live requests that contain any of the files, if none of their recalls has begun. @returns the requests' ids
+ * Locks the live requests that contain any of the files and do not have a recall that has begun. @returns the requests'
+ * ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
@@ -173,8 +174,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * waits for one of the files is added or ends. A new request waits for the lock on the recall, or for the lock on a
  * file that is not ONTAPE.
  *
- * Requests that are created between two of these locks are locked without waiting, because their transactions may be
- * waiting for the files. If such a request is already locked, the transaction is retried.
+ * Requests that are created while the locks are taken are locked without waiting, because their transactions may be
+ * waiting for the files. If a new request is already locked, the transaction is retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

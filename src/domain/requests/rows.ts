@@ -128,8 +128,7 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Lists requests, oldest first: returns functions that count them, read a page, and stream all requests from one
- * snapshot.
+ * Returns functions that count requests, read a page of them, and stream all of them from one snapshot, oldest first.
  */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
@@ -251,7 +250,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, whatever it estimates.
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
  * @param how.isCommon whether the fields in `commonFileFields` are enough
  */
 export async function readRequestFiles(
@@ -314,7 +313,9 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts, by request id, the files that are at their primary path. Omits requests without such files. */
+/**
+ * Counts, by request id, the files that are at their primary path. Omits requests without a file at its primary path.
+ */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id

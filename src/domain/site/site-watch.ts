@@ -1,5 +1,5 @@
 /**
- * Watches the site and a caller's requests, so that views can refresh only what changed. All watchers of a gateway
+ * Watches the site and a caller's requests, so that views can refresh only the changed parts. All watchers of a gateway
  * share one check per second. A watcher gets all changes since its last message in a single message, so a slow client
  * gets fewer messages and needs little memory.
  */

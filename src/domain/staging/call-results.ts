@@ -41,11 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives a new batch id to the next files to request from the library. Files with the fewest attempts come first.
- * Batches shrink with each attempt, so that a bad file does not block other files.
+ * Gives a new batch id to the next files to request from the library. Files with the fewest attempts are first. Batches
+ * shrink with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library may already have a request for them. Only the request id
- * in the library's answer allows Tapegate to release such files.
+ * Includes files that no recall needs any more if the library may already have a request for them. Tapegate needs the
+ * request id in the library's answer to release the files.
  */
 export async function takeIntended(
   ctx: Context,
@@ -264,8 +264,8 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Limits of the pause before an engine asks again whether the library still keeps a file. Within these limits, the
- * pause is half the time since the file was released.
+ * Limits of the pause before an engine asks again whether the library still keeps a file. Within the limits, the pause
+ * is half the time since the file was released.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 

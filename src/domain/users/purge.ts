@@ -2,7 +2,7 @@
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge begins by closing the quota and revoking the user's tokens. After that, the purge changes the audit log in
- * steps, because the log may have many millions of rows. A last transaction changes everything else. Until that last
+ * steps, because the log may have many millions of rows. A last transaction changes everything else. Until the last
  * transaction, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
@@ -98,7 +98,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
  */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    // wait until other transactions have created their requests, some of which may belong to the user
+    // wait until other transactions have created their requests, because a new request may belong to the user
     await lockCatalogue(tx, 'alone');
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
@@ -152,7 +152,7 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The condition that the request `r`, whatever its quota, mentions the user. */
+/** The condition that the request `r`, in any quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;

@@ -266,10 +266,7 @@ interface CheckedFiles {
   known: KnownFile[];
 }
 
-/**
- * Returns a file's catalogue id if its entry did not have a tape position; undefined if the entry had a position or the
- * file is new.
- */
+/** Returns a file's catalogue id if its entry had no tape position; undefined for all other files. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';

@@ -34,7 +34,9 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface Visit {
   relative: string;
-  /** Access that unrestored parent directories grant. Restored files must be protected without these directories. */
+  /**
+   * Access that parent directories grant. These directories are not restored, so they cannot protect restored files.
+   */
   parentAccess: Access | undefined;
 }
 

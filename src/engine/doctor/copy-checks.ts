@@ -117,8 +117,8 @@ const SECOND = 1_000_000_000n;
 const EARLIEST = -(2n ** 31n) * SECOND;
 
 /**
- * Formats an mtime from the database, where it is stored in nanoseconds modulo 2^64. The result is correct for times
- * from 1901 to 2486.
+ * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901
+ * to 2486.
  */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);

@@ -34,8 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each such
- * visit.
+ * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each visit on
+ * which no recall could start.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -99,7 +99,7 @@ export class VolumeFailures {
   }
 
   /**
-   * Records a visit to a volume. If no recall could start, for whatever reason, drives visit the volume only after a
+   * Records a visit to a volume. If no recall could start, for any reason, drives visit the volume again only after a
    * pause.
    */
   recordVisit(volume: string, hasRead: boolean): void {

@@ -73,7 +73,7 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A read plan, whatever the type of its files. */
+/** A read plan for any type of files. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;

@@ -54,7 +54,7 @@ export interface Batch {
   signals: readonly AbortSignal[];
   /** Aborts when all recalls in the batch are stopped. */
   signal: AbortSignal;
-  /** Ends the batch. Called when none of its recalls is running any more. */
+  /** Ends the batch. Called when all of its recalls have ended. */
   end(): void;
 }
 
@@ -166,8 +166,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome as uncertain (`isUnseen`) if
-   * the sync fails, because the copy may be lost in a crash, or if an empty directory cannot be removed. Never rejects.
+   * Syncs the directories of ended recalls and returns their outcomes. If a sync fails, a crash may lose the copy, so
+   * the outcome is marked as uncertain (`isUnseen`). The same applies if an empty directory cannot be removed. Never
+   * rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();

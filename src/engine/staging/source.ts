@@ -106,7 +106,7 @@ export class StagedSource implements MountedVolume {
         // before the recall is postponed, record that the file cannot be read yet, so that it is staged again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
-        // do not resume after the file's last byte, because such an error means that the bytes are wrong
+        // do not resume after the file's last byte, because an error at this point means that the bytes are wrong
         if (!isBreak(error) || !canResume() || from >= size || breaks >= MAX_BREAKS) throw error;
       }
     }

@@ -1,4 +1,4 @@
-/** Identifies callers without credentials, such as old scripts, for whom some endpoints may be open. */
+/** Identifies callers without credentials, such as old scripts. Some endpoints may be open to such callers. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import type { Caller } from '../../core/caller.js';
@@ -13,8 +13,8 @@ import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Milliseconds for which counts are collected before they are written to the database. A killed process loses these
- * counts.
+ * Milliseconds for which counts are collected before they are written to the database. A killed process loses the
+ * counts that are not yet written.
  */
 const WRITE_MS = 5000;
 

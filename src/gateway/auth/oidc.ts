@@ -143,8 +143,8 @@ function readWords(value: unknown): string[] {
 }
 
 /**
- * Matches the scopes of the WLCG token profile. If a token has such a scope, it permits only the operations that its
- * scopes name.
+ * Matches the scopes of the WLCG token profile. A token with a WLCG scope permits only the operations that its scopes
+ * name.
  */
 const CAPABILITY = /^(storage|compute)\./;
 

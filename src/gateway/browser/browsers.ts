@@ -45,8 +45,8 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if the header `Host` names another host, whatever the port. With DNS
- * rebinding, a browser treats a foreign page as same-origin, and only this header reveals the page.
+ * Returns a check that throws HttpError 421 if the header `Host` names another host. The port is ignored. With DNS
+ * rebinding, a browser treats a foreign page as same-origin, and only the Host header reveals the page.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
@@ -75,8 +75,8 @@ function addressOf({ socket }: Request): string | undefined {
 }
 
 /**
- * Rejects requests from pages of other origins. Such pages cannot read responses, but could keep the gateway busy with
- * requests for long lists. Links on such pages, and programs such as curl, still work.
+ * Rejects requests from pages of other origins. Foreign pages cannot read responses, but could keep the gateway busy
+ * with requests for long lists. Links on foreign pages, and programs such as curl, still work.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
@@ -90,8 +90,8 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the request header that reveals that a page of another origin sent the request; undefined for Tapegate's own
- * pages, pages of listed origins, and clients other than browsers.
+ * Returns the request header that reveals a page of another origin; undefined for Tapegate's own pages, pages of listed
+ * origins, and clients other than browsers.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');

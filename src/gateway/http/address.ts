@@ -64,10 +64,9 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy, because the
- * client may have invented all earlier addresses. If all addresses belong to listed proxies, the first one is the
- * client's, as for a client on a proxy's host. If a listed proxy does not report a valid address, the client is
- * unknown.
+ * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. The client
+ * may have invented all earlier addresses. If all addresses belong to listed proxies, the first one is the client's, as
+ * for a client on a proxy's host. If a listed proxy does not report a valid address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');

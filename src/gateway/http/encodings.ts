@@ -15,9 +15,9 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, with which a list is encoded faster than it is read from the database. On one core, gzip level
-   * 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but level 3 only
-   * 77 MB/s.
+   * Settings for lists, which can be encoded with them faster than they are read from the database. On one core, gzip
+   * level 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but level
+   * 3 only 77 MB/s.
    */
   fast: object;
   /**

@@ -97,7 +97,7 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns a request's rate-limit key. An authenticated caller has one key, whatever address and token it uses. An
+ * Returns a request's rate-limit key. An authenticated caller has one key for all of its addresses and tokens. An
  * unauthenticated caller's key is its address.
  */
 export function limitKey(req: IncomingMessage): string {
