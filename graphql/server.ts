@@ -1,7 +1,7 @@
 /**
  * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
  * and /graphql/stream under the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
- * parameters for whichever of the two serves the request.
+ * parameters for Yoga or graphql-sse, whichever serves the request.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -175,7 +175,7 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress a mutation's result: its compressed size could reveal a new token next to the caller's text
+      // do not compress a mutation's result: if it contains the caller's text, its size could reveal a new token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -210,8 +210,8 @@ export function limitQueries(execute: Execute): Execute {
 }
 
 /**
- * Records an operation's duration under the name of its field, or under `several`. The number of names is limited,
- * because a valid document contains only fields in the schema.
+ * Records an operation's duration under the name of its field, or under `several` if it has more than one. The number
+ * of names is limited, because a valid document contains only fields in the schema.
  */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();

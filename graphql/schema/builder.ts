@@ -158,7 +158,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for an error message. Lists and objects are only named, because they may be nested to any depth. */
+/** Formats a value for an error message. Lists and objects are not shown, because they may be nested to any depth. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));

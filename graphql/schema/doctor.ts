@@ -98,9 +98,7 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/**
- * Returns a page of findings. The next page starts at the end cursor, which may lie beyond this page's last finding.
- */
+/** Returns a page of findings. The next page starts at the end cursor, which may lie beyond the page's last finding. */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);

@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's own pagination. Prisma would read all of a nested list
- * to return one page. It would not find the rows after a cursor whose own row has left the list.
+ * to return one page. Nor would Prisma find the rows after a cursor whose own row has left the list.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';

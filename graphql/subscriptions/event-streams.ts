@@ -121,7 +121,7 @@ export class EventStreams {
     authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
     onSubscribe: ({ context }) => this.prepare(context),
     onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
-    validate: () => [], // `prepare` has already validated
+    validate: () => [], // `prepare` has already validated the operation
     execute: run,
     subscribe: run,
   });
@@ -266,7 +266,7 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // count the query until the client has read its result, because unread results use memory
+            // count the query against the limit until the client has read its result, which stays in memory
             if (stream?.token) await untilTaken(stream);
             return result;
           }

@@ -1,4 +1,4 @@
-/** Schemas of the JSON request bodies of the REST contract and of the WLCG Tape REST API. */
+/** Schemas for JSON request bodies in the REST contract and the WLCG Tape REST API. */
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -13,9 +13,7 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/**
- * The user whose quota is charged. This is the only required field in a body. An empty name counts as an unknown user.
- */
+/** The user whose quota is charged. Other fields in a body are optional. An empty name counts as an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -59,7 +57,7 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // a legacy caller has the name of the quota in the body
+  // the quota in the body is a legacy caller's name
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }

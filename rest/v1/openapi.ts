@@ -37,7 +37,7 @@ export function formatRest(publicUrl?: string): string {
 
 /**
  * Describes the API as an OpenAPI document.
- * @param publicUrl URL of the gateway for users; default: the host that serves the document
+ * @param publicUrl the gateway's URL for users; by default, the host that serves the document
  */
 export function describeRest(publicUrl = '') {
   const paths: Record<string, Record<string, object>> = {};

@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** Returns the path that a file's or directory's URL contains. @param prefix path of the gateway's URL */
+/** Returns the path in a file's or directory's URL. @param prefix path of the gateway's URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

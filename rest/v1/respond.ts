@@ -1,6 +1,6 @@
 /**
- * Sends responses of the REST contract. A body is an array of one object. `Content-Type` is exactly `application/json`,
- * and `Vary` is `Accept, Accept-Encoding`.
+ * Sends responses of the REST contract. A body is an array of one object. The header `Content-Type` is exactly
+ * `application/json`, without a charset. `Vary` is `Accept, Accept-Encoding`.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';

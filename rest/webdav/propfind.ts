@@ -13,9 +13,7 @@ import { hrefOf, readLogicalPath } from '../v1/paths.js';
 /** Takes a limiter's slot for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/**
- * Maximum number of entries in a directory that is listed. Clients can page through larger directories with GraphQL.
- */
+/** Maximum number of entries in a listed directory. Clients can page through larger directories with GraphQL. */
 const MOST = 10_000;
 
 /**

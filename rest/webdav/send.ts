@@ -5,7 +5,7 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 
 /** Opens copies for the WebDAV endpoint, which does not itself access disks. */
 export interface Copies {
-  /** @param isPublic whether to open the copy only if all users of its host may read it */
+  /** @param isPublic whether to open the copy only if all users on the host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
 }
 

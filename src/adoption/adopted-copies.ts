@@ -1,7 +1,7 @@
 /**
- * Adopts copies in place, on the source's restore disks. Until the adoption is finished, copies stay even if no request
- * contains them, because a later adoption may add a request. Until then, copies also keep their names in the source
- * (old names). An old name is recorded with the inode of its file, so that it can be removed safely.
+ * Adopts copies in place, on the source's restore disks. Copies stay until the adoption is finished, even if no request
+ * contains them, because a later adoption may add a request. Copies also keep their names in the source (old names)
+ * until the adoption is finished. An old name is recorded with the inode of its file, so that it can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';

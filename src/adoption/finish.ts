@@ -50,7 +50,7 @@ export async function finishAdoption(
 }
 
 /**
- * Moves files that no request contains back to ONTAPE. An engine later removes the files' copies, as it does after a
+ * Moves files back to ONTAPE if no request contains them. An engine later removes the files' copies, as it does after a
  * request ends.
  */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {

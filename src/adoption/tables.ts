@@ -102,7 +102,7 @@ export function readSourceTime(text: string | null): string | null | undefined {
 
 /**
  * Matches times in the year 10000 or later. West of Greenwich, the last hours of 9999 are already in the year 10000 in
- * UTC. Such a time is replaced with the last time that can be stored.
+ * UTC. A time after the year 9999 is replaced with the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
@@ -114,8 +114,8 @@ const LAST_TIME = '9999-12-31T23:59:59.999999';
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
- * Returns an SQL expression for the request id in a text column. Its value is null if the text is not an id. It never
- * fails, even if PostgreSQL reorders conditions.
+ * Returns an SQL expression for the request id in a text column. The expression is null if the text is not an id. The
+ * expression never fails, even if PostgreSQL reorders conditions.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;

@@ -178,8 +178,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the earliest time that the restored state may represent, and the time to show to people. The latter is the
- * end of the backup, because PostgreSQL replays the WAL up to it.
+ * Returns the earliest time that the restored state may represent, and the time to show to people. People see the time
+ * at which the backup ended, because PostgreSQL replays the WAL up to the end.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

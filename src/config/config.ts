@@ -25,7 +25,7 @@ const fixedLimits = {
   /** Maximum total size of all request bodies in memory, in MB, of which one caller may use at most three eighths. */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections; a client address may have at most half of it. The maximum is lower if the
+   * Maximum number of open connections, of which one client address may have at most half. The maximum is lower if the
    * process may open only few file descriptors.
    */
   connections: 10_000,
@@ -125,7 +125,7 @@ const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
  * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches the values of
- * other such variables, such as `tcp://10.0.0.1:80`.
+ * Kubernetes' other variables, such as `tcp://10.0.0.1:80`.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
@@ -292,8 +292,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Returns a setting, with its value, that shows that other hosts can reach the gateway. Callers' addresses do not help,
- * because behind a proxy or tunnel, all callers seem to be on this host.
+ * Returns a setting, with its value, that shows that other hosts can reach the gateway. Callers' addresses are not
+ * considered, because behind a proxy or tunnel, all callers seem to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

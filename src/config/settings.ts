@@ -51,7 +51,7 @@ const directory = parsed(values.parseDirectory, 'an absolute path without "." or
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
-/** A URL, which must name each server's host if it has several servers. */
+/** A URL, which must name every server's host if it lists several servers. */
 const url = (choice: UrlChoice): z.ZodType<string, string> =>
   z.string().superRefine((value, ctx) => {
     const urls = splitHosts(value);

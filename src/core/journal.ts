@@ -32,7 +32,7 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 
 /**
  * Returns a function that prefixes each line of a text with the syslog priority for a pino level. If standard error is
- * not the journal, it returns the text unchanged.
+ * not the journal, the function returns the text unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;

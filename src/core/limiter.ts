@@ -80,7 +80,7 @@ export class Limiter {
       if (first && !this.hasRoom(first.cost)) return;
       this.lines.delete(key);
       if (first) line.delete(first);
-      if (line.size > 0) this.lines.set(key, line); // move the key to the end of the line
+      if (line.size > 0) this.lines.set(key, line); // move the key behind all other keys
       first?.admit();
     }
   }

@@ -7,7 +7,7 @@ const ENGINE_PARTS = ['drive', 'jobs'] as const;
 
 const ENGINE_ENDS = ['failed', 'hung', 'stopped', 'silent', 'gone'] as const;
 
-/** Why an engine process ended, so that it is restarted. */
+/** Why an engine process ended and had to be restarted. */
 export type EngineEnd = (typeof ENGINE_ENDS)[number];
 
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;

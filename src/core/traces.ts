@@ -1,7 +1,7 @@
 /**
  * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass traces to each other as `traceparent` values (W3C Trace Context), which requests in the database
- * contain.
+ * Processes pass traces to each other as `traceparent` values (W3C Trace Context), which the database stores with
+ * requests.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 

@@ -42,8 +42,8 @@ export function readHostTime(): HostTime {
 }
 
 /**
- * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if they have
- * the same identifier.
+ * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if the
+ * identifier was the same for both.
  */
 export function readBoot(): string {
   try {
@@ -103,8 +103,8 @@ export class DatabaseClock {
   }
 
   /**
-   * Returns whether the server's clock seems to have jumped only because this host was suspended. If so, later readings
-   * are compared with the new reading.
+   * Returns whether the server's clock seems to have jumped only because this host was suspended. If the suspension
+   * explains the jump, later readings are compared with the new reading.
    */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;

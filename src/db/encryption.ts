@@ -74,8 +74,8 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
 /**
- * Whether pg reports that the server does not support TLS. The check compares the message, because pg gives this error
- * no code.
+ * Whether pg reports that the server does not support TLS. The check compares the message, because pg does not give the
+ * error a code.
  */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 

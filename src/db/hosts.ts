@@ -23,7 +23,8 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
 }
 
 /**
- * Connection settings for all servers. `current` contains those for the server that was last known to accept writes.
+ * Connection settings for all servers. `current` contains the settings for the server that was last known to accept
+ * writes.
  */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];

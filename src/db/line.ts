@@ -340,8 +340,8 @@ function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
 }
 
 /**
- * Returns whether a wait for a lock timed out. Compares the PostgreSQL routine that reported the error, because a
- * failed `NOWAIT` has the same code, and the message depends on the server's language.
+ * Returns whether a wait for a lock timed out. Compares the name of the PostgreSQL routine that reported the error,
+ * because a failed `NOWAIT` has the same code, and the message depends on the server's language.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

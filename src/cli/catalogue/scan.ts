@@ -80,7 +80,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // a failed unmount is not an error of the scan, because the next mount moves the cartridge back
+    // a failed unmount does not fail the scan, because the next mount moves the cartridge back
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };

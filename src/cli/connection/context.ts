@@ -6,7 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether commands can open a database. Commands in the separate client package cannot. */
+/** Whether commands can open a database. Commands in the separate client package cannot open one. */
 export const opensDatabases: boolean = true;
 
 /**

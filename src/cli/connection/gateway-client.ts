@@ -210,7 +210,7 @@ export function unwrapResult<Result extends object>(
 
 /**
  * Runs a mutation and returns its result.
- * @throws the errors of `ask` and `unwrapResult`
+ * @throws the errors from `ask` and `unwrapResult`
  */
 export async function askChange<Result extends object, Variables>(
   url: string,

@@ -43,8 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A token counts, because the command must act as the
- * token's user.
+ * Returns whether a URL, token or setting configures a gateway. A token counts as a gateway's configuration, because
+ * the command must act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();

@@ -296,7 +296,9 @@ async function readParts(url: string, id: number) {
 /** Reasons for waiting that affect the whole queue, not only single files. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/** Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for it. */
+/**
+ * Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for this reason.
+ */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

@@ -145,8 +145,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. A failed file has lost its counter, but if there were several
- * attempts, its error message ends with their number.
+ * Returns the number of attempts to restore a file. A failed file does not have a counter, but after several attempts,
+ * its error message ends with their number.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

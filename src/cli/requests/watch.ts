@@ -120,7 +120,7 @@ interface View {
   printedEnd?: EndFragment;
 }
 
-/** A request's planned end is not printed if it is nearer than this. */
+/** A request's planned end is not printed if it is fewer than this many seconds away. */
 const MIN_END_SECONDS = 60;
 
 /**

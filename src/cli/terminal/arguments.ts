@@ -56,7 +56,7 @@ export const toSize = (option: string) => (text: string) => readSize(option, tex
 
 /**
  * Returns a parser for a commander option that also accepts the text `none` and returns it unchanged, because commander
- * does not allow null as an option's value. `noneToNull` later converts it to null.
+ * does not allow null as an option's value. `noneToNull` later converts `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** The option `--file`, as the arguments of commander's `option` method. `readPaths` reads its values. */
+/** The option `--file`, as arguments for commander's `option` method. `readPaths` reads its values. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

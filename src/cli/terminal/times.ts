@@ -15,7 +15,8 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // reuse the formatter, because creating it takes a seventh of a command's start time; `sv-SE` resembles ISO 8601
+  // reuse the formatter, because creating it takes a seventh of a command's start time
+  // the locale `sv-SE` formats times almost as ISO 8601 does
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }

@@ -2,8 +2,8 @@
 import { isLoopback } from './address-ranges.js';
 
 /**
- * Returns whether other hosts cannot change the responses from a URL. The URL must use https, or http on this host, and
- * must not contain a user or a query.
+ * Returns whether a URL's responses are safe from changes by other hosts. The URL must use https, or http on this host,
+ * and must not contain a user or a query.
  */
 export function isTrustworthyUrl(text: string): boolean {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false;

@@ -1,13 +1,13 @@
 /**
- * Reads names of files on disk. A file name that is not UTF-8 cannot become a catalogue path, because such a path is
- * text.
+ * Reads names of files on disk. A file name that is not UTF-8 cannot become a catalogue path, because catalogue paths
+ * are text.
  */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
-  /** The entry's name. If it is not UTF-8, bytes are escaped as in a shell's $'…', for example \xE9. */
+  /** The entry's name. In a name that is not UTF-8, bytes are escaped as in a shell's $'…', for example \xE9. */
   name: string;
   isText: boolean;
   entry: Dirent<Buffer>;

@@ -110,7 +110,7 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * A program's path to its own working directory. It works even if the server's user may not search the parent
+ * A program's path to its own working directory. The path works even if the server's user may not search the parent
  * directories, or if the real path is longer than PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';

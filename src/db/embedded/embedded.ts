@@ -269,8 +269,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that has received SIGTERM and waits for its clients to disconnect. Its clients are Tapegate
- * processes that in turn wait for the server.
+ * Interrupts a server that has received SIGTERM and waits for its clients to disconnect. The server's clients are
+ * Tapegate processes that in turn wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);

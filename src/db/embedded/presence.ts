@@ -1,5 +1,6 @@
 /**
- * Checks that a database exists. Only some commands create a database. Other commands report where they looked for one.
+ * Checks that a database exists. Only some commands create a database. Other commands report where they looked for a
+ * database.
  */
 import path from 'node:path';
 import pg from 'pg';

@@ -16,8 +16,8 @@ import type { LongRead } from './long-reads.js';
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /**
- * Time limit in milliseconds for a query that reads a short list in the main pool. If it takes longer, the list counts
- * as long, and is read in the pool for long lists.
+ * Time limit in milliseconds for a query that reads a short list in the main pool. If the query takes longer, the list
+ * counts as long, and is read in the pool for long lists.
  */
 const SHORT_MS = 1000;
 /** Time limit in milliseconds for scanning a whole table. In 200 ms, two cores scan hundreds of thousands of paths. */

@@ -17,8 +17,8 @@ interface TextList {
   item: Sql;
   order: Sql;
   /**
-   * A faster variant of `rows` without access checks. If `isFree` says that the caller may see all rows, it returns the
-   * same rows, and otherwise none.
+   * A faster variant of `rows` without access checks. If `isFree` says that the caller may see all rows, the variant
+   * returns the same rows, and otherwise none.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if few rows match. */
