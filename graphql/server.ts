@@ -57,7 +57,7 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    maxRequestBodySize: false, // the body was already read, within the gateway's limits
+    maxRequestBodySize: false, // not limited here, because the gateway has already limited and read the body
     parserAndValidationCache: false, // documents were already checked and cached
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],

@@ -14,7 +14,7 @@ export function createSdl(isPublic: boolean): (req: Request, res: Response) => P
   return async (req, res) => {
     if (!isPublic) throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(printSorted(schema))); // the schema is printed on the first request
+    body ??= new KeptBody(Buffer.from(printSorted(schema))); // print the schema on the first request
     res.setHeader('Content-Type', 'text/plain; charset=utf-8');
     await body.send(res);
   };

@@ -53,7 +53,7 @@ export class SocketClient extends pg.Client {
     sockets.set(this, socket);
     this.setUp = setUp;
     this.encryption = encryption;
-    this.on('error', () => {}); // ignored, because the running query fails and the client emits 'end'
+    this.on('error', () => {}); // ignore the error, because the running query fails, too, and the client emits 'end'
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
@@ -89,7 +89,7 @@ export class SocketClient extends pg.Client {
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
-      void this.end().catch(() => {}); // ignored, because the connection itself may have failed
+      void this.end().catch(() => {}); // ignore errors while closing, because the connection may have failed
       throw withRemedy(error);
     }
   }
@@ -244,7 +244,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignored, because the next query reports the error
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error, because the next query reports it
       }
 
       /** Sends a query. If sending fails, returns a promise that is already rejected (transaction.ts). */

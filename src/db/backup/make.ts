@@ -37,7 +37,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
-  client.on('error', () => {}); // ignored, because the running query also reports the error
+  client.on('error', () => {}); // ignore the error, because the running query also reports it
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -47,7 +47,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncDirectories(path.dirname(target), []);
     return manifest;
   } finally {
-    // ignored, because the server discards an unfinished backup when the connection ends
+    // ignore the error, because the server discards an unfinished backup when the connection ends
     await client.end().catch(() => {});
     await rm(partial, { recursive: true, force: true });
   }

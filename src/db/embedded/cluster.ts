@@ -105,7 +105,7 @@ function removePartials(dataDir: string): void {
     // call `rm`, which does not follow links that the server's user may create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // ignored, because another process is still writing a partial cluster, which it will remove
+    // ignore the error: another process is still writing a partial cluster, which it will remove
   }
 }
 

@@ -162,10 +162,10 @@ async function connectOrStart(
 /** @returns a connected client, or the message of an error that may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
-  client.on('error', () => {}); // ignored, because the client emits 'end' next
+  client.on('error', () => {}); // ignore the error, because the client emits 'end' next
   try {
     await client.connect();
-    // waits while another process stops the server
+    // this query waits while another process stops the server
     await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]);
     const found = findServer(dataDir);
     if (found?.pid !== pid || found.status !== 'ready') throw new Error('the server is stopping');
@@ -250,7 +250,7 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
   const command = [path.join(bin, 'postgres'), '-D', HERE, '-p', String(PORT), ...flags];
   const child = spawn('/bin/sh', ['-c', SCRIPT, 'sh', ...command], {
     ...{ ...user, env: SERVER_ENV, cwd: dataDir, detached: true },
-    stdio: ['ignore', 'ignore', 'pipe'], // receives the shell's error messages
+    stdio: ['ignore', 'ignore', 'pipe'], // the pipe receives the shell's error messages
   });
   child.unref();
   return child;
@@ -281,7 +281,7 @@ function interrupt(pid: number): void {
   try {
     process.kill(pid, 'SIGINT');
   } catch (error) {
-    if (codeOf(error) !== 'ESRCH') throw error; // ignored, because the server has already ended
+    if (codeOf(error) !== 'ESRCH') throw error; // ignore the error: the server has already ended
   }
 }
 
