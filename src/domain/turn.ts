@@ -1,8 +1,8 @@
 /**
  * Limits how many database connections are occupied by operations that change data. A change may wait for the catalogue
- * lock during an import, or for locked rows, and occupies a connection meanwhile. So waiting callers share a limited
- * part of the connections fairly. Changes that wait only briefly have their own share of the connections, so that an
- * operator can always suspend a drive, volume or user.
+ * lock during an import, or for locked rows, and occupies a connection meanwhile. Therefore waiting callers share a
+ * limited part of the connections fairly. Changes that wait only briefly have their own share of the connections, so
+ * that an operator can always suspend a drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';

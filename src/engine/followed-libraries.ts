@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Only libraries with this contract are followed. Default: libraries with either contract. */
+  /** Only libraries with this contract are followed; by default, libraries with either contract. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. The library's work is restarted when the key changes. */
   keyOf: (library: Library) => string;

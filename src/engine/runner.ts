@@ -65,13 +65,13 @@ export type EnginePart = 'drive' | 'jobs' | 'all';
 export interface EngineOptions {
   /** The part that this process runs; set by src/main/engine-process.ts. Default: `all`. */
   part?: EnginePart;
-  /** Library whose drives the process runs. Default: the library in the data directory. */
+  /** Library whose drives the process runs; by default, the library in the data directory. */
   library?: DriveRange;
-  /** Environment variables, to which library settings may refer by name. Not used by a process with only one drive. */
+  /** Environment variables, to which library settings may refer by name; ignored by a process with only one drive. */
   env?: Site['env'];
-  /** Called when a disk or tape call has hung, after the failure is recorded. The call may still block a thread. */
+  /** Called when a disk or tape call has hung and still blocks a thread, after the failure is recorded. */
   onHang?: () => void;
-  /** Id of the engine, shared by all of its processes. Default: a new id. */
+  /** Id of the engine, shared by all of its processes; by default, a new id. */
   engineId?: string;
   // only tests use the options below
   /** Seconds after which another engine may claim an unresponsive engine's drive. */

@@ -26,8 +26,8 @@ export interface TakenDirectory extends OwnedDirectory {
 
 const ANSWER_MS = 10_000;
 /**
- * Milliseconds to wait after writing an owner record. Until then, a former owner that has read the old record may
- * overwrite the new record.
+ * Milliseconds to wait after writing an owner record, because a former owner that has read the old record may overwrite
+ * the new record.
  */
 const SETTLE_MS = 6000;
 const TRIES = 5;

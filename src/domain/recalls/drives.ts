@@ -2,8 +2,8 @@
  * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
  * increases the drive's epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may lack the latest claims. So a claim's time serves as the
- * drive's new epoch, and no epoch is used twice. If the clock is slow, the engine's id still identifies the lease's
+ * After a failover or a restore from a backup, the database may lack the latest claims. To avoid using an epoch twice,
+ * a claim's time serves as the drive's new epoch. If the clock is slow, the engine's id still identifies the lease's
  * holder.
  */
 
@@ -94,8 +94,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, even an expired one, unless another engine has claimed the drive. Does not wait for locks. Also
- * records the drive's read rate in bytes per second.
+ * Renews a lease, even an expired one, unless another engine has claimed the drive. Records the drive's read rate in
+ * bytes per second, and does not wait for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(

@@ -3,14 +3,15 @@
  * thousands of patterns, and an import may add thousands of files that match every pattern. Recording each excluded
  * file would take millions of rows, and no request could be created while an import writes them.
  *
- * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add files to
- * requests with room, but do not record further excluded files. When a request has room for a file of the size
+ * Therefore each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only
+ * the size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add
+ * files to requests with room, but do not record further excluded files. When a request has room for a file of the size
  * `excluded_size`, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
  * room.
  *
- * Files that are not excluded need rows too: their request files. So an import adds at most `limits.importJoins` files
- * to a user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
+ * Files that are not excluded also need rows: their request files. Therefore an import adds at most
+ * `limits.importJoins` files to a user's requests. joins.ts adds further files afterwards, in steps that do not block
+ * new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';

@@ -45,10 +45,10 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created while it is
- * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
- * searches the remaining requests under the lock. So every file is compared with every pattern.
+ * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, under the lock,
+ * `findJoining` compares the files with the remaining requests' patterns.
  *
- * This function searches the requests that are live when it runs. `findJoining` checks again that a searched request is
+ * `matchEarly` searches the requests that are live when it runs. `findJoining` checks again that a searched request is
  * live and may contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock

@@ -2,9 +2,9 @@
  * Request files: a request's files and their states.
  *
  * All functions work on sets of files in the caller's transaction. A transaction that creates a request and a
- * transaction that changes the request's files must see each other's changes. So a transaction that changes a file
- * locks the file's row before it reads request files in another statement. A transaction that adds request files locks
- * the files that are not ONTAPE before it reads the stages of all files.
+ * transaction that changes the request's files must see each other's changes. Therefore a transaction that changes a
+ * file locks the file's row before it reads request files in another statement. A transaction that adds request files
+ * locks the files that are not ONTAPE before it reads the stages of all files.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -19,9 +19,8 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy is
- * not recalled until an engine has checked the copy (disks/removals.ts). Also updates the counts and states of the
- * requests, and queues emails that are due. The caller must have locked the requests, which must be live. Calling this
- * function twice is safe.
+ * not recalled until an engine has checked the copy (disks/removals.ts). Updates the requests' counts and states, and
+ * queues emails that are due. The caller must have locked the requests, which must be live. Repeated calls are safe.
  * @param options.queuesMail false if no email can be due
  * @param options.isNew true if no file can have been withdrawn
  */
@@ -191,7 +190,7 @@ export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bi
 
 export interface RequestFileOutcome {
   fileId: bigint;
-  /** Class of the error that ended the recall. Undefined if the file is on disk. */
+  /** Class of the error that ended the recall; undefined if the file is on disk. */
   errorClass?: string | undefined;
   error?: string | undefined;
 }

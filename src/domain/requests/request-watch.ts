@@ -2,8 +2,8 @@
  * Watches requests and stages: yields their current state first, then every change to it, in order. A watcher that
  * resumes after an event gets the later events instead of the current state.
  *
- * One statement reads the state, the newest event's id, and the batches of events that do not have ids yet. So a
- * watcher gets each change exactly once: in the first state or afterwards.
+ * One statement reads the state, the newest event's id, and the batches of events that do not have ids yet. In this
+ * way, a watcher gets each change exactly once, in the first state or afterwards.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -86,7 +86,7 @@ export async function* watchRequest(
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of the last event of this request. The largest possible bigint if that event has no id yet. */
+  /** Id of this request's last event; the largest possible bigint if the event has no id yet. */
   last: bigint;
 }
 
@@ -143,8 +143,8 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /**
- * Returns whether the request's user, or a volume or library that the request needs, is suspended. If so, the request's
- * end cannot be estimated.
+ * Returns whether the request's user, or a volume or library that the request needs, is suspended, so that the
+ * request's end cannot be estimated.
  */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(

@@ -30,14 +30,14 @@ import { advanceRequests } from './progress.js';
 import { settleRequests } from './request-files.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** New values for a request. Null removes a limit. */
+/** New values for a request. A limit of null removes the limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
   /** User whose quota the request is charged to. The update fails if the request's quota belongs to another user. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. Null removes the address. An empty text means the quota's address. */
+  /** Address for the first-file email; null to remove the address, and empty for the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
@@ -80,7 +80,8 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files may join. If so, the transaction locks the catalogue before it takes any other lock
+ * @param how.joins whether files may join, so that the transaction must lock the catalogue before it takes any other
+ * lock
  * @returns false, and changes nothing, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -119,9 +120,9 @@ async function tryUpdate(
  * Returns the assignments that set a request's path rules. A caller that revives the request or changes its limits puts
  * it under the caller's own rules. A caller without rules leaves the request's rules unchanged.
  *
- * If the caller only changes the retention, the rules of the request's maker still apply. But if the request has no
- * rules, the caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports
- * groups, the groups in the rules are updated.
+ * If the caller only changes the retention, the rules of the request's maker still apply. If there are none, the
+ * caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports groups, the
+ * groups in the rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);

@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether further items may have changed. Always true in the first value that a watcher gets. */
+  /** Whether further items may have changed; always true in the first value that a watcher gets. */
   hasMore: boolean;
 }
 

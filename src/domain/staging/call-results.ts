@@ -1,7 +1,7 @@
 /**
  * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. A
- * call's result is written only for files that still have the call's batch id. So a late answer changes nothing if
- * another engine has leased the library meanwhile.
+ * call's result is written only for files that still have the call's batch id. A late answer therefore changes nothing
+ * if another engine has leased the library meanwhile.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -274,8 +274,8 @@ export type KeptRow = Answered & { until: string | null };
 
 /**
  * Records the results of a release. A needed file that was missing when read is requested again after a growing pause.
- * If the library keeps a file on its disk, the file's row remains until the library removes the file. The rows of all
- * other files are deleted.
+ * If the library keeps a file on its disk, the file's row remains until the library removes the file. Otherwise the row
+ * is deleted.
  */
 export async function recordReleased(
   ctx: Context,

@@ -53,16 +53,16 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Bytes that libraries will deliver, but for which room in the restore area is not reserved yet. Other libraries are
-   * counted only if they respond.
+   * Bytes that this library, and all others that respond, will deliver, but for which room in the restore area is not
+   * reserved yet.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
 /**
- * The condition that the library of a staging row (`s`) is in service and responds. Other libraries do not get room in
- * the restore area.
+ * The condition that the library of a staging row (`s`) is in service and responds. Room in the restore area is set
+ * aside only for responding libraries.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;

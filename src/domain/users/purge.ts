@@ -1,9 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
- * A purge begins by closing the quota and revoking the user's tokens. After that, the purge changes the audit log in
- * steps, because the log may have many millions of rows. A last transaction changes everything else. Until the last
- * transaction, the name still identifies the user's rows, so a second call can continue after a crash.
+ * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the log
+ * may have many millions of rows. A last transaction changes everything else. Until the last transaction, the name
+ * still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -98,8 +98,8 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * A batch is full when it reaches either limit. The number of files limits the catalogue work if files are small. The
- * number of bytes limits the tape writes if files are large.
+ * Maximum number of files and bytes in a batch. The number of files limits the catalogue work if files are small, and
+ * the number of bytes limits the tape writes if files are large.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;

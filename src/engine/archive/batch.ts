@@ -142,8 +142,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into three groups. Files that are not on tape are `fresh`. Files that are on tape, but without a tape
-   * position in the catalogue, are `lost`. Files that are on tape with the same bytes are `safe`.
+   * Sorts sources into files that are not on tape (`fresh`), files that are on tape but without a tape position in the
+   * catalogue (`lost`), and files that are on tape with the same bytes (`safe`).
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);

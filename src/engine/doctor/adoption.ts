@@ -1,6 +1,6 @@
 /**
- * Finds unrecorded files that have the same bytes as the expected copy. They may belong to users, so they are adopted
- * only if the operator requests it. The operator may know that Tapegate wrote the files before the database was
+ * Finds unrecorded files that have the same bytes as the expected copy. Such files may belong to users, so they are
+ * adopted only if the operator requests it. The operator may know that Tapegate wrote the files before the database was
  * restored from a backup.
  */
 

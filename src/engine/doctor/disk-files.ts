@@ -29,7 +29,7 @@ import type { Examination } from './examination.js';
 
 /**
  * Reports files that are not recorded copies: partial files and other files, whether or not the catalogue contains
- * their paths. Finally reports directories that are unreadable, or that untrusted users can write to.
+ * their paths. At the end, reports directories that are unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {

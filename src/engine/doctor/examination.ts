@@ -1,7 +1,7 @@
 /** Options and counters that the doctor's parts share during one examination. */
 
 export interface DoctorOptions {
-  /** Whether to repair findings. If false, the doctor changes nothing. */
+  /** Whether to repair findings; if false, the doctor changes nothing. */
   repair: boolean;
   /** Whether to read each copy and compare its checksum. */
   checksums: boolean;

@@ -46,8 +46,8 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 const MAX_BAD_FILES = 3;
 
 /**
- * A file that failed this many times before the volume was resumed no longer counts against the volume. Otherwise a few
- * bad files would suspend the volume after each resume.
+ * A file that failed this many times before the volume was resumed no longer counts against the volume. Without this
+ * limit, a few bad files would suspend the volume after each resume.
  */
 const MAX_EARLIER_TRIES = 3;
 
@@ -108,14 +108,14 @@ export class VolumeFailures {
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses. Called after a drive, volume, library or disk is suspended or resumed. */
+  /** Ends all pauses, because a drive, volume, library or disk was suspended or resumed. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.libraryPause = undefined;
   }
 
-  /** Resets a volume's failure count. Called after the volume is mounted and read. */
+  /** Resets a volume's failure count after the volume is mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
@@ -150,8 +150,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Starts a pause. Called when this host cannot use the library. @returns the seconds until this process tries the
-   * library again
+   * Starts a pause, because this host cannot use the library. @returns the seconds until this process tries the library
+   * again
    */
   pauseLibrary(thrown: LibraryError): number {
     const seconds = this.nextLibraryPause(thrown);
@@ -226,7 +226,7 @@ export async function recordVolumeFailure(
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 
-/** Suspends a failing drive. Called before the drive is released, so that no other engine uses the drive. */
+/** Suspends a failing drive before it is released, so that no other engine uses the drive. */
 export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
   await suspendFailingDrive(ctx, lease, classifyError(thrown));
 }
@@ -266,7 +266,7 @@ export async function openNow(
   return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 
-/** Resets the drive's failure count. Called after the drive mounts and reads a volume. */
+/** Resets the drive's failure count after the drive mounts and reads a volume. */
 export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;

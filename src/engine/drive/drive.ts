@@ -117,7 +117,7 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/** After a hung call, suspends the disk, or the volume and drive. Called before the drive is released. */
+/** After a hung call, suspends the disk, or the volume and drive, before the drive is released. */
 async function suspendHung(ctx: Context, { target, message }: HungError): Promise<void> {
   if (target.kind === 'disk') return await suspendDisk(ctx, target.mountpoint, message);
   await suspendFailing(ctx, { kind: 'VOLUME', name: target.volume }, { problem: message });

@@ -20,7 +20,7 @@ export interface HeldLease extends Lease {
   signal: AbortSignal;
   /** @throws Error if the lease is lost, or may have expired while the process was stalled */
   confirm(): void;
-  /** Stops the renewal. Called before the drive is released. May be called twice. */
+  /** Stops the renewal before the drive is released. May be called twice. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
@@ -104,7 +104,7 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database. This clock
+   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database. The clock
    * continues while the process is stopped.
    */
   private validUntil = 0;

@@ -54,13 +54,13 @@ export interface Batch {
   signals: readonly AbortSignal[];
   /** Aborts when all recalls in the batch are stopped. */
   signal: AbortSignal;
-  /** Ends the batch. Called when all of its recalls have ended. */
+  /** Ends the batch when all of its recalls have ended. */
   end(): void;
 }
 
 interface BatchWork {
   batch: Batch;
-  /** Receives the outcomes of recalls. The function may be called several times, and must not block. */
+  /** Receives the outcomes of recalls, in one or several calls; must not block. */
   report: (outcomes: RecallOutcome[]) => void;
   /** Limits the bytes that the drive has read but not yet written. */
   budget: Budget;

@@ -12,7 +12,7 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** How long removals may take after the lease ends. The time is limited, because the database may hang. */
+/** How long removals may take after the lease ends; limited, because the database may hang. */
 const LEASE_MARGIN_MS = 1000;
 
 /** For how long, and at which interval, failed removals are retried after the lease is lost. */
@@ -31,10 +31,10 @@ export class Remains {
   }
 
   /**
-   * Returns a function that cleans up after a recall that did not put a copy in place. It removes empty directories
-   * created for the recall, and the partial file if it may exist (`isUnseen`). The function never rejects, and returns
-   * false if a later job must remove the files. For recalls that end together, the function examines each directory
-   * only once.
+   * Returns a function that cleans up after a recall that did not put a copy in place. The function removes empty
+   * directories created for the recall, and the partial file if it may exist (`isUnseen`). The function never rejects,
+   * and returns false if a later job must remove the files. For recalls that end together, the function examines each
+   * directory only once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();

@@ -1,8 +1,8 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
  * one through the database. A process with more drives than its share releases a drive between two volumes. For a few
- * seconds, only processes that requested a drive may claim the released drive. Afterwards, the process that released
- * the drive may claim it again, so that the drive does not stay unused.
+ * seconds, only processes that requested a drive may claim the released drive. After these seconds, the process that
+ * released the drive may claim it again, so that the drive does not stay unused.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -84,21 +84,21 @@ export class DriveShare {
     return true;
   }
 
-  /** Gives other processes priority for all drives. Called when this process could not use a drive. Does not block. */
+  /** Gives other processes priority for all drives, because this process could not use a drive. Does not block. */
   yieldDrives(): void {
     this.yieldsUntil = performance.now() + YIELD_MS;
     this.writeSoon();
   }
 
-  /** Gives other processes priority for all drives. Called before this process stops. Does not block. */
+  /** Gives other processes priority for all drives before this process stops. Does not block. */
   retire(): void {
     this.isRetiring = true;
     this.writeSoon();
   }
 
   /**
-   * Deletes this process's database record. Called when all drives are released. Never rejects: if the deletion fails,
-   * another process deletes the stale record.
+   * Deletes this process's database record after all drives are released. Never rejects: if the deletion fails, another
+   * process deletes the stale record.
    */
   async leave(): Promise<void> {
     await this.writing; // a pending write could recreate the record

@@ -24,10 +24,7 @@ import type { AnyPlan } from './read-plan.js';
 import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
-/**
- * For a staging library, `stagedAt` is its id and `volume` is its name. Otherwise, `volume` is the mounted volume's
- * name.
- */
+/** For a staging library, its id and name; otherwise, `volume` is the mounted volume's name. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
@@ -46,7 +43,7 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Promise that settles when all queued writes have ended. It rejects with the first failed write's error. */
+  /** Promise that settles when all queued writes have ended, and rejects with the first failed write's error. */
   get written(): Promise<unknown> {
     return this.last;
   }
@@ -97,7 +94,8 @@ export class BatchReader {
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
-   * Whether any recall in the current plan could start. Otherwise the plan is not renewed, to prevent an endless loop.
+   * Whether any recall in the current plan could start. If none could, the plan is not renewed, to prevent an endless
+   * loop.
    */
   private hasStarted = true;
 

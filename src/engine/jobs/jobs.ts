@@ -10,24 +10,24 @@ import type { Context } from '../../domain/context.js';
 export interface Job {
   /** Name of the job in logs and metrics. */
   name: string;
-  /** Signals that the job may have work. Without a signal, the job runs only periodically. */
+  /** Signals that the job may have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes data, or ends requests, at a certain age. If so, the job is skipped while the database's
-   * clock is implausible.
+   * Whether the job deletes data, or ends requests, at a certain age, so that it is skipped while the database's clock
+   * is implausible.
    */
   isByTime?: boolean;
   /**
-   * Pause between two runs, as a multiple of the run time. Set for an expensive job that has nothing to do after most
+   * Pause between two runs, as a multiple of the run time, for an expensive job that has nothing to do after most
    * signals.
    */
   pauseFactor?: number;
   run: () => Promise<unknown>;
 }
 
-/** Minimum pause between two runs of a job. It limits the database load when each batch of files sends a signal. */
+/** Minimum pause between two runs of a job, to limit the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
 /** Maximum pause before a signal starts the next run, because a user may be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;

@@ -25,8 +25,8 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Seconds after which an email is dropped if the mail server still defers it. RFC 5321, section 4.5.4.1, requires at
- * least four or five days. The time begins with the first deferral by a mail server that can be reached.
+ * Seconds after the first deferral until an email is dropped if the mail server still defers it. RFC 5321, section
+ * 4.5.4.1, requires senders to try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /**
@@ -42,8 +42,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. Without it, emails are only logged, or left to another engine that
- * had a mail server in the last 7 days
+ * @param transport connection to the mail server. Without a connection, emails are only logged, or left to another
+ * engine that had a mail server in the last 7 days
  * @returns the number of emails that were sent, logged or tried
  */
 export async function sendMail(
@@ -133,8 +133,7 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
 }
 
 /**
- * Returns whether the mail server rejected this email or its recipient permanently. Any other rejection concerns all of
- * the site's emails.
+ * Returns whether the mail server permanently rejected this email or its recipient, and not all of the site's emails.
  */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;

@@ -36,10 +36,7 @@ interface StagerOptions {
   /** Ends the stager and aborts its current call to the library. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /**
-   * Maximum pause between two runs. The limit is needed because no signal is sent when a poll is due, or when a
-   * recall's pause ends.
-   */
+  /** Maximum pause between two runs, because no signal is sent when a poll is due, or when a recall's pause ends. */
   idleMs: number;
   /**
    * Milliseconds for which this engine pauses after a library refuses to work, so that an engine with access to the
@@ -49,10 +46,7 @@ interface StagerOptions {
   measure: MeasureDisks;
 }
 
-/**
- * Pause between two runs, as a multiple of the run time. The pause limits the load if each batch of files sends a
- * signal.
- */
+/** Pause between two runs, as a multiple of the run time, to limit the load if each batch of files sends a signal. */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
 /** Seconds for which a file is considered staged if the library does not say how long it keeps the file. */

@@ -82,8 +82,7 @@ function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
 }
 
 /**
- * Returns the anonymous caller of a gateway without authentication. This caller may do everything except an operator's
- * actions.
+ * Returns the anonymous caller of a gateway without authentication, who may do everything except an operator's actions.
  */
 export function openCaller(address: string | undefined): Caller {
   return {

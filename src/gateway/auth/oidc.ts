@@ -25,7 +25,7 @@ import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
 /**
- * Accepted signature algorithms. They are all asymmetric, because Tapegate does not accept unsigned tokens or shared
+ * Accepted signature algorithms, which are all asymmetric, because Tapegate does not accept unsigned tokens or shared
  * secrets.
  */
 const ALGORITHMS = [
@@ -205,7 +205,7 @@ const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Error codes for an invalid token. All other codes mean that the issuer has failed. */
+/** Error codes for an invalid token. All other error codes mean that the issuer has failed. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,

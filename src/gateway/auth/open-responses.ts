@@ -17,8 +17,8 @@ import type { Context } from '../../domain/context.js';
 const CHECK_MS = 2000;
 
 /**
- * Maximum duration of a stream for a caller whom a proxy has authenticated. The client then reconnects, without missing
- * events, so that the proxy authenticates it again.
+ * Maximum duration of a stream for a caller whom a proxy has authenticated. At the end of a stream, the client
+ * reconnects without missing events, so that the proxy authenticates it again.
  */
 const PROXIED_SECONDS = 900;
 

@@ -94,8 +94,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined unless the subject has exactly one, or if the subject has the form
- * `/O=Example/CN=Ada`, which is ambiguous without escapes
+ * @returns a subject's common name; undefined unless the subject has exactly one, and for the form `/O=Example/CN=Ada`,
+ * which is ambiguous without escapes
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

@@ -1,5 +1,5 @@
 /**
- * Identifies callers by an API token, sent as a bearer token or as a password. The user name is then the token's name.
+ * Identifies callers by an API token, sent as a bearer token, or as a password with the token's name as the user name.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../../core/caller.js';

@@ -12,7 +12,7 @@ import { addressKey, addressOf } from '../http/address.js';
 import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
 
 export interface CallerLimits {
-  /** Handlers that apply the limits. They must run after authentication and before the protocols' handlers. */
+  /** Handlers that apply the limits, and must run after authentication and before the protocols' handlers. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
