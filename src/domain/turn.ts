@@ -11,8 +11,8 @@ import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
 /**
- * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change may wait for;
- * `short` is for changes that never wait long.
+ * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change may wait for. A
+ * separate limiter (`short`) is for changes that never wait long.
  */
 const limiters = {
   catalogue: 'takers',

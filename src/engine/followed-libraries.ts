@@ -64,7 +64,7 @@ export class FollowedLibraries {
       .work(library, stop)
       .catch((error: unknown) => {
         logFailure(this.ctx.log, error, `library ${name}`);
-        if (this.present.get(id) === own) this.present.delete(id); // the next call of `follow` restarts the work
+        if (this.present.get(id) === own) this.present.delete(id); // the next periodic call restarts the work
       })
       .finally(() => this.works.delete(work));
     this.works.add(work);

@@ -52,7 +52,7 @@ import { runStager } from './staging/stager.js';
 
 export interface Engine {
   /**
-   * Stops the engine. Waits up to `drainMs` for running work to end, and then aborts and requeues unfinished work. Does
+   * Stops the engine. Waits a limited time for running work to end, and then aborts and requeues unfinished work. Does
    * not wait for hung calls.
    * @param drainMs milliseconds to wait before running work is aborted
    */
@@ -76,7 +76,7 @@ export interface EngineOptions {
   // only tests use the options below
   /** Seconds after which another engine may claim an unresponsive engine's drive. */
   leaseSeconds?: number;
-  /** Milliseconds for which `stop` waits for running work to end. */
+  /** Milliseconds for which stopping the engine waits for running work to end. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
@@ -97,13 +97,13 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Milliseconds for which `stop` waits for aborted work to end, and then for drives to be released. */
+/** Milliseconds for which stopping the engine waits for aborted work to end, and then for drives to be released. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
  * Pause before an engine claims a drive again that it could not use. The pause is longer than the engines' poll
- * interval, `IDLE_MS`, so that another host can claim the drive earlier.
+ * interval, so that another host can claim the drive earlier.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;

@@ -176,8 +176,8 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
 }
 
 /**
- * Returns how often each request file's recall was tried, and its last error, by the key that `keyOf` returns. Request
- * files without a recall are absent.
+ * Returns how often each request file's recall was tried, and its last error, by request file key. Request files
+ * without a recall are absent.
  */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
@@ -225,8 +225,8 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
 }
 
 /**
- * The condition that no drive can read the volume `v`: the volume, its library, or all drives of the library are
- * suspended.
+ * The condition that no drive can read a volume (`v`), because the volume, its library, or all of the library's drives
+ * are suspended.
  */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
   OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)

@@ -82,7 +82,7 @@ interface Created {
   restored: number;
 }
 
-/** The condition that the request has a request file for the file `f`, in state ON_DISK. */
+/** The condition that the request has the file (`f`) on disk. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -410,7 +410,7 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-/** Returns a query that selects a stage request's files as rows `l`. */
+/** Returns a query that selects a stage request's files. */
 export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
@@ -427,6 +427,6 @@ const problemOf = (ctx: Context) => sql`CASE
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** The condition that the caller may list files below the path `l`. */
+/** The condition that the caller may list files below a path (`l`). */
 export const isDirectory = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

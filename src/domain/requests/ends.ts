@@ -109,8 +109,8 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. With `match`, also
- * releases excluded files whose paths are not recorded. Released files never join the request again, even if the
+ * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. If a substring is given,
+ * also releases excluded files whose paths are not recorded. Released files never join the request again, even if the
  * request is revived. The remaining files determine the request's state. If no file remains, the request is complete.
  *
  * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its

@@ -5,8 +5,8 @@
  *
  * Therefore each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only
  * the size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add
- * files to requests with room, but do not record further excluded files. When a request has room for a file of the size
- * `excluded_size`, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
+ * files to requests with room, but do not record further excluded files. When a request has room for its smallest
+ * unrecorded file, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
  * room.
  *
  * Files that are not excluded also need rows: their request files. Therefore an import adds at most
@@ -28,12 +28,12 @@ interface OpenPattern {
   quotaId: number;
 }
 
-/** The number of recorded excluded paths in live requests of the quota `q`, counted up to the limit. */
+/** The number of recorded excluded paths in a quota's live requests, counted up to the limit. */
 const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
 
-/** How many more excluded paths the quota `q` may record. */
+/** How many more excluded paths a quota may record. */
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
@@ -68,10 +68,7 @@ export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<voi
   );
 }
 
-/**
- * Selects files that match a request's pattern, but have neither a request file nor a recorded path. The rows are
- * called `f` (file), `r` (request) and `q` (quota).
- */
+/** Selects files that match a request's pattern, but have neither a request file nor a recorded path. */
 export const unrecordedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
@@ -82,8 +79,8 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
   sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
 /**
- * Adds released request files for unrecorded files whose path contains `match`, so that the request's pattern does not
- * add these files again.
+ * Adds released request files for unrecorded files whose path contains the substring, so that the request's pattern
+ * does not add these files again.
  * @returns the number of added request files
  */
 export async function releaseUnrecorded(

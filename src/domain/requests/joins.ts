@@ -48,11 +48,11 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, under the lock,
  * `findJoining` compares the files with the remaining requests' patterns.
  *
- * `matchEarly` searches the requests that are live when it runs. `findJoining` checks again that a searched request is
- * live and may contain the file.
+ * The early comparison searches the requests that are live at that time. Later, under the lock, `findJoining` checks
+ * again that each of them is live and may contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock
- * waits for the transaction's commit, and `findJoining` then searches the request.
+ * waits for the transaction's commit, and the request is then searched under the lock.
  *
  * A transaction that creates or revives a request later waits for the lock, and then sees the committed files.
  */
@@ -97,8 +97,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. With
- * `isSettled`, also queues recalls and updates counts. The caller must have locked the requests and quotas.
+ * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. Queues recalls
+ * and updates counts if the files are to be settled (`isSettled`). The caller must have locked the requests and quotas.
  * @returns whether any file was added
  */
 export async function storeJoining(
@@ -232,8 +232,8 @@ export async function joinUnresolvedOf(
 }
 
 /**
- * Adds files of a request's unresolved paths, and files that match its pattern. The caller must then call
- * `settleRequests` to queue recalls and update counts.
+ * Adds files of a request's unresolved paths, and files that match its pattern. The caller must then queue recalls and
+ * update counts (`settleRequests`).
  */
 export async function joinRequest(
   ctx: Context,
@@ -291,7 +291,10 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/** Adds unrecorded files to a request, or updates `excluded_size` so that later calls do not search for them again. */
+/**
+ * Adds unrecorded files to a request, or updates the smallest unrecorded size so that later calls do not search for
+ * them again.
+ */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');

@@ -12,23 +12,23 @@ import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { queueMail } from '../notifications/mail/notifications.js';
 
-/** Columns that count request files `h` and add up their sizes. */
+/** Columns that count request files (`h`) and add up their sizes. */
 export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** The condition that every file of the request `r` is on disk or has failed. */
+/** The condition that all of a request's files are on disk or have failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
- * The state of the live request `r`, derived from its counts. A request without pending files counts as finished until
- * more files join it.
+ * A live request's state, derived from its counts. A request without pending files counts as finished until more files
+ * join it.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Columns of the live request `r` that are derived from its counts. */
+/** Columns of a live request that are derived from its counts. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {
@@ -39,7 +39,7 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Returns the condition that a recall for the request `r` has begun, perhaps before the request was created.
+ * Returns the condition that a recall for a request (`r`) has begun, perhaps before the request was created.
  * @param which a condition on the request file `h`
  */
 export function hasBegun(which = sql`true`): Sql {

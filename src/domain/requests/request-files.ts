@@ -41,8 +41,8 @@ export async function settleRequests(
 }
 
 /**
- * Settles only some request files, in the same way as `settleRequests` settles whole requests. The requests' counts
- * must already include all other files, so that the cost depends only on the files that `which` selects.
+ * Settles only some request files, instead of whole requests (`settleRequests`). The requests' counts must already
+ * include all other files, so that the cost depends only on the files that `which` selects.
  * @param which a condition that selects request files `h`
  */
 export async function settleRequestFiles(
@@ -120,8 +120,8 @@ const failWithdrawn = (which: Sql) => sql`
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
 /**
- * Queues recalls. The `DO UPDATE` clause locks existing recalls, so that a transaction that ends a recall sees the new
- * request files.
+ * Queues recalls. DO UPDATE locks existing recalls, so that a transaction that ends a recall sees the new request
+ * files.
  */
 const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
@@ -129,8 +129,8 @@ const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /**
- * Resets request files on disk to WAITING. The caller must have locked the requests, and must call `settleRequests`
- * afterwards.
+ * Resets request files on disk to WAITING. The caller must have locked the requests, and must settle them afterwards
+ * (`settleRequests`).
  */
 export async function waitAgain(
   tx: Transaction,
@@ -149,7 +149,7 @@ export async function waitAgain(
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
-/** Returns the condition that the request `r` is live and contains one of the files. */
+/** Returns the condition that a request (`r`) is live and contains one of the files. */
 function containsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;

@@ -170,7 +170,8 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the size and use of quotas, by quota id: at the time `since` if known, after each later change, and now.
+ * Returns the size and use of quotas, by quota id: at the beginning (`since`) if known, after each later change, and
+ * now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

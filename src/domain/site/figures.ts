@@ -12,14 +12,14 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** Number and total bytes of recalls, by state. `seconds` is the age of the oldest recall in that state. */
+  /** Number and total bytes of recalls, and the oldest recall's age in seconds, by state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
   /** Number of engines that use a drive or ask for one. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
-  /** Sizes are in bytes. `free` is null if no engine has measured the disk recently. */
+  /** Sizes are in bytes. The free size is null if no engine has measured the disk recently. */
   disks: {
     disk: string;
     size: number;

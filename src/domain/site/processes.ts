@@ -35,9 +35,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that the process `p` has not written a heartbeat recently, and was replaced by another process. A new
- * process replaces one dead process of the same kind on the same host, because the service manager restarts killed
- * processes.
+ * The condition that a process has not written a heartbeat recently, and was replaced by another process. A new process
+ * replaces one dead process of the same kind on the same host, because the service manager restarts killed processes.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

@@ -58,7 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** The condition that all webhooks have processed the batch `b`, which must be kept until then. */
+/** The condition that all webhooks have processed a batch, which must be kept until then. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -71,10 +71,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/**
- * Selects the oldest pruned batches: one more than `markBatches` marks in one call, because the last batch is never
- * deleted.
- */
+/** Selects the oldest pruned batches: one more than are marked together, because the last batch is never deleted. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

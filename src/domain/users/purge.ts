@@ -152,7 +152,7 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The condition that the request `r`, in any quota, mentions the user. */
+/** The condition that a request, in any quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;

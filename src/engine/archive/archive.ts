@@ -17,7 +17,7 @@ import { type ExcludedEntries, type OnSkip, refuseOwnDirectories, walkSources } 
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
-  /** Logical directory into which the files below `dir` are archived. Default: `/`. */
+  /** Logical directory into which the files are archived; by default, the root directory. */
   prefix?: string;
   /** Whether to create a missing tape library even if the catalogue contains volumes. */
   newLibrary?: boolean;
@@ -83,8 +83,8 @@ async function archiveAll(
 }
 
 /**
- * Opens the library. Creates a missing library if `isNew` is set or the catalogue contains no volumes. If the catalogue
- * contains volumes, a missing library may be on a file system that is not mounted.
+ * Opens the library. Creates a missing library if the operator requests it (`isNew`), or if the catalogue does not
+ * contain volumes. If the catalogue contains volumes, a missing library may be on a file system that is not mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {

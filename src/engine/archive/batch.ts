@@ -25,8 +25,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Number of files that were already on tape with the same bytes according to the catalogue and, with `move`, were
-   * read back.
+   * Number of files that were already on tape with the same bytes according to the catalogue and, if sources are
+   * removed (`move`), were read back.
    */
   unchanged: number;
   failed: string[];
@@ -55,8 +55,8 @@ export class ArchiveBatch {
 
   /**
    * Archives the batch: compares sources with the catalogue, writes files to tape, registers them, reads the tape
-   * copies back, and registers the copies as verified. With `move`, removes the sources at the end. A file that fails
-   * in one step is skipped in later steps, and does not delay other files.
+   * copies back, and registers the copies as verified. At the end, removes the sources if requested (`move`). A file
+   * that fails in one step is skipped in later steps, and does not delay other files.
    * @throws `signal.reason` after an abort; FencedError; database errors. A single file's error is not thrown, but
    * added to the result
    */

@@ -96,7 +96,7 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that all parent directories of `root` together grant; undefined for the root directory. */
+/** Returns the access that all of a directory's parents together grant; undefined for the root directory. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -105,7 +105,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats, and restricts the file's access rights to `outerAccess`.
+ * Reads a source file's stats, and restricts its access rights to those that directories outside the archive grant.
  * @param outerAccess access that is granted by directories that are not restored
  */
 async function findSource(
@@ -143,8 +143,8 @@ function describeKind(entry: Dirent<Buffer>): string {
 }
 
 /**
- * Rejects a directory that contains, or is within, a directory in which Tapegate stores files, because archiving with
- * `move` would remove those files.
+ * Rejects a directory that contains, or is within, a directory in which Tapegate stores files, because an archive that
+ * removes its sources would remove those files.
  * @throws Error
  */
 export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
@@ -184,7 +184,7 @@ export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): 
 }
 
 /**
- * Opens a source file and calls `use` with the file handle.
+ * Opens a source file, and passes its handle to `use`.
  * @throws TapeError POLICY if a link or pipe has replaced the file
  */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {

@@ -66,7 +66,7 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Time, by `performance.now()`, after which a drive may return to a volume on which no recall could start. */
+  /** Time, by the monotonic clock, after which a drive may return to a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;

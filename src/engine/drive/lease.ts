@@ -14,7 +14,7 @@ import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.j
 import type { CallWatch } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** A lease that is renewed until it is lost or `endRenewal` is called. */
+/** A lease that is renewed until it is lost or the renewal is ended. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
@@ -33,7 +33,7 @@ export interface HeldLease extends Lease {
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** Time, by `performance.now()`, just before the drive was claimed. */
+  /** Time, by the monotonic clock, just before the drive was claimed. */
   claimedAt: number;
   /** Aborts all work on the drive. The renewal continues. */
   stop: AbortSignal;
@@ -41,7 +41,7 @@ interface HoldOptions {
   calls: CallWatch;
 }
 
-/** Starts to renew a newly claimed lease. The caller must call `endRenewal` when the lease is no longer needed. */
+/** Starts to renew a newly claimed lease. The caller must end the renewal when the lease is no longer needed. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const { leaseSeconds, claimedAt, held } = options;
   const rate = new ReadRate();
@@ -96,7 +96,7 @@ class ReadRate {
   }
 }
 
-/** Renews the lease of a drive or staging library until it is lost or `end` is called. */
+/** Renews the lease of a drive or staging library until the lease is lost or the renewal is ended. */
 export class Renewal {
   private readonly name: string;
   private readonly leaseMs: number;
@@ -104,7 +104,7 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Time, by `performance.now()`, at which the lease expires; never later than its expiry in the database. The clock
+   * Time, by the monotonic clock, at which the lease expires; never later than its expiry in the database. The clock
    * continues while the process is stopped.
    */
   private validUntil = 0;
@@ -112,7 +112,7 @@ export class Renewal {
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt time, by `performance.now()`, just before the lease was claimed */
+  /** @param of.claimedAt time, by the monotonic clock, just before the lease was claimed */
   constructor(
     name: string,
     of: {

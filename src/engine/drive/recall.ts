@@ -46,9 +46,9 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Time, by `performance.now()`, at which the batch began: before disks were assigned to its files. */
+  /** Time, by the monotonic clock, at which the batch began: before disks were assigned to its files. */
   since: number;
-  /** The `traceparent` values of traced recalls, by file id; undefined if no request is traced. */
+  /** Traced recalls' trace contexts, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
@@ -74,8 +74,8 @@ interface BatchWork {
  * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, the recall's outcome
  * is `returned`.
  * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
- * outcomes are reported. If `written` rejects, some recalls have no outcome. `failure` is the error that made the
- * volume unreadable; if it is set, the outcome for files that were not read is `returned`
+ * outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
+ * (`failure`), the outcome for files that were not read is `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -120,7 +120,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // `finish` throws the error of a failed report
+      this.reporting.catch(() => {}); // `finish` throws a failed report's error
     }, REPORT_MS);
   }
 

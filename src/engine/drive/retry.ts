@@ -38,7 +38,9 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
 /** Returns whether a failure counts as a try. A recall that waits for free disk space does not count as a try. */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
-/** Returns the seconds until a drive visits a volume again after an unexpected error that followed `before` others. */
+/**
+ * Returns the seconds until a drive visits a volume again after an unexpected error, by the number of earlier errors.
+ */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;

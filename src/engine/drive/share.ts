@@ -15,13 +15,13 @@ import {
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/** Seconds after which a request for a drive expires, unless the process repeats it every `REQUEST_INTERVAL_MS`. */
+/** Seconds after which a request for a drive expires. A process repeats its request more often. */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
- * Time for which other engines have priority for a free drive. If no other engine claims the drive within this time,
- * this engine does not release a drive for `KEEP_MS`.
+ * Milliseconds for which other engines have priority for a free drive. If none of them claims the drive, this engine
+ * keeps its drives for some time (`KEEP_MS`).
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
@@ -39,7 +39,7 @@ const YIELD_MS = 120_000;
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
-  // all times below are values of `performance.now()`
+  // all times below are measured by the monotonic clock
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
   /** When each drive became free for other engines, by drive id. */

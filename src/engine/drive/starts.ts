@@ -24,7 +24,7 @@ import type { AnyPlan } from './read-plan.js';
 import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
-/** For a staging library, its id and name; otherwise, `volume` is the mounted volume's name. */
+/** The staging library's id and name, or the mounted volume's name. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
@@ -51,7 +51,7 @@ class OutcomeWriter {
   /**
    * Queues the outcomes of recalls to be written.
    * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
-   * changed a file, its outcome is passed as `returned`, because the outcome says nothing about the volume's current
+   * changed a file, its outcome is replaced by `returned`, because the outcome says nothing about the volume's current
    * contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
@@ -137,8 +137,8 @@ export class BatchReader {
 
   /**
    * Reads a batch's files.
-   * @returns a promise that settles when all files are read. `failure` is the error that made the volume unreadable, if
-   *   any. `written` settles when the copies are written and the batch has ended
+   * @returns a promise that settles when all files are read. Also returns the error that made the volume unreadable, if
+   * any (`failure`), and a promise that settles when the copies are written and the batch has ended (`written`)
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
@@ -243,7 +243,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // await the writes last, because `giveBackAhead` also reports outcomes
+      await this.outcomes.written; // await the writes last, because requeuing recalls also reports outcomes
     }
   }
 }

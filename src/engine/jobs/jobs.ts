@@ -91,7 +91,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Waits until the count differs from `seen`, the timeout passes, or `stop` aborts. */
+  /** Waits for a notification since the count was read (`seen`), until the timeout passes or the job is stopped. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {

@@ -24,7 +24,7 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this many interruptions in a row if fewer than `MIN_BYTES` bytes are read between them. */
+/** A read is abandoned after this many interruptions in a row if only a few bytes are read between them. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 

@@ -40,8 +40,8 @@ const LIMITS = { perRun: 40, atOnce: 4 };
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * How long files wait to be released together with other files in their stage request: the request's age divided by
- * `part`, within limits.
+ * How long files wait to be released together with other files in their stage request: a fraction of the request's age,
+ * within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
@@ -141,7 +141,7 @@ function toDemand(rows: readonly StagingRow[]): Demand {
   return { id: rows[0]?.remoteId ?? null, files: rows.map(toStagedFile) };
 }
 
-/** Groups rows by stage request, with at most `limit` files in a group. */
+/** Groups rows by stage request, with a limited number of files in a group. */
 function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): R[][] {
   const demands = new Map<string | null, R[]>();
   for (const row of rows) {
@@ -160,7 +160,7 @@ function isOfDemand(error: unknown): boolean {
 }
 
 /**
- * Calls `work` for each stage request, with a few concurrent calls. Continues after errors, unless all concurrent calls
+ * Does work for each stage request, with a few concurrent calls. Continues after errors, unless all concurrent calls
  * fail.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
@@ -195,8 +195,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library has forgotten its stage requests at least `times` times, over more than
- * `seconds`.
+ * How often, and over how many seconds, a library must forget a file's stage requests before the file fails
+ * permanently.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 

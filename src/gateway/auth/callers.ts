@@ -151,8 +151,8 @@ export class Recent<Value> {
   }
 
   /**
-   * Returns the cached value for a key, or loads the value. If loading fails, the next call tries again. If `clear` is
-   * called while a value is being loaded, the value is loaded a second time.
+   * Returns the cached value for a key, or loads the value. If loading fails, the next call tries again. If the cache
+   * is cleared while a value is being loaded, the value is loaded a second time.
    */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {

@@ -15,7 +15,7 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Returns the caller of a request that the handler from `createIdentifier` has authenticated. */
+/** Returns the caller of an authenticated request. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('the request has not passed the identifier');
@@ -24,7 +24,7 @@ export function callerOf(req: IncomingMessage): Caller {
 
 export interface Identifier {
   /**
-   * Handler that authenticates each request. Must run before handlers that call `callerOf`.
+   * Handler that authenticates each request, and must run before handlers that need the caller.
    * @throws HttpError 401
    */
   handler: RequestHandler;

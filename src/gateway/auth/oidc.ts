@@ -43,8 +43,8 @@ const ALGORITHMS = [
 ];
 
 /**
- * Matches the `typ` header of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other
- * purposes have other `typ` values.
+ * Matches the type of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other purposes
+ * have other types.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
@@ -216,7 +216,7 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** Time, by `performance.now()`, of the last request for the issuer's keys. */
+  /** Time, by the monotonic clock, of the last request for the issuer's keys. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
@@ -290,7 +290,7 @@ class Issuer {
     throw new Error('it has no metadata document');
   }
 
-  /** Reloads the issuer's keys in the background if the last load was more than `KEYS_MS` ago. */
+  /** Reloads the issuer's keys in the background if they are too old. */
   private refresh(keys: Keys): void {
     if (performance.now() < this.askedAt + KEYS_MS) return;
     this.askedAt = performance.now();

@@ -45,7 +45,7 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if the header `Host` names another host. The port is ignored. With DNS
+ * Returns a check that throws HttpError 421 if the Host header names another host. The port is ignored. With DNS
  * rebinding, a browser treats a foreign page as same-origin, and only the Host header reveals the page.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
@@ -96,7 +96,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // Sec-Fetch-Site is `none` if the user entered the URL. Over plain HTTP, browsers do not send Sec-Fetch-Site, but
+  // Sec-Fetch-Site is "none" if the user entered the URL. Over plain HTTP, browsers do not send Sec-Fetch-Site, but
   // send Origin with each request that changes data.
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;

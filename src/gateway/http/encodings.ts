@@ -48,8 +48,8 @@ function encodingOf(res: Response): Encoding | undefined {
 }
 
 /**
- * Sends a complete response body. The caller must set status and content type before the call, and must not use `res`
- * afterwards.
+ * Sends a complete response body. The caller must set status and content type before the call, and must not use the
+ * response afterwards.
  * @param isSecret whether the body contains both a secret and text from the client, and therefore must not be encoded
  */
 export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } = {}): void {

@@ -7,7 +7,7 @@ import { HttpError } from './http-body.js';
 
 /**
  * Reduces a request's target to its path and query. If a proxy sends a complete URL as the target, the URL's host
- * replaces the header `Host`.
+ * replaces the Host header.
  */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';

@@ -1,5 +1,5 @@
 /**
- * Implements `PUT /import`, with which operators import catalogue rows as CSV or JSON Lines, optionally gzipped.
+ * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
  * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
  * with names that cannot be restored, and returns these rows. The option complete names a prefix, below which files

@@ -1,7 +1,4 @@
-/**
- * Assigns an id to each HTTP request, for logs and the response: the id in the client's `X-Request-Id`, or else a new
- * id.
- */
+/** Assigns an id to each HTTP request, for logs and the response: the id that the client sent, or else a new id. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

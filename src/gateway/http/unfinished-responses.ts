@@ -61,7 +61,7 @@ export class UnfinishedResponses {
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      // close connections that stayed open because their responses began before the stop, without `Connection: close`
+      // close connections that stayed open because their responses began before the stop
       for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();
