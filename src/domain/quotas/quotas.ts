@@ -29,7 +29,7 @@ interface SetQuotaInput {
   weight?: number | null | undefined;
 }
 
-/** Allowed user weights. The range is far wider than needed in practice, and any weight is safe to divide by. */
+/** Allowed user weights: a wider range than sites need, but always safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */

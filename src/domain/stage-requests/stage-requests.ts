@@ -29,7 +29,7 @@ const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
   quota: string;
-  /** The requested files: at least one. If a path occurs several times, only its first entry counts. */
+  /** The requested files, at least one. If a path occurs several times, only its first entry counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 

@@ -67,7 +67,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // the next poll reads the states of all other files
+    // files that the answer does not mention are polled again later
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),
