@@ -1,5 +1,6 @@
 /**
- * Estimates when all waiting files are read. The estimate is a range, because failures and later requests are unknown.
+ * Estimates when all waiting files will have been read. The estimate is a range, because failures and later requests
+ * are unknown.
  *
  * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. For
  * files at a staging library, the earliest end assumes the library's shortest measured wait time.

@@ -17,7 +17,7 @@ interface Extent {
 interface ReadOrder {
   /** Indices of the files in the list of extents, in read order. */
   order: number[];
-  /** Lower bound of the locate time for any order; undefined if there are too many files for the exact relaxation. */
+  /** Lower bound on the locate time in any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;
 }
 
@@ -151,7 +151,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins the cycles of an assignment, the smallest cycle first, each at the lowest cost. */
+/** Joins an assignment's cycles, beginning with the smallest, each at the lowest cost. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

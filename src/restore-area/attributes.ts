@@ -1,5 +1,5 @@
 /**
- * Sets the owner, group, mode and modification time of restored files, regardless of the umask. No restored file gets a
+ * Sets the owner, group, mode and modification time of restored files, regardless of the umask. Never sets a
  * set-user-id or set-group-id bit.
  */
 import type { Stats } from 'node:fs';

@@ -33,7 +33,8 @@ export class HungError extends TapeError {
 }
 
 /**
- * Time limits for calls on disk and on tape, in seconds. A tape may spend many minutes winding or waiting for a robot.
+ * Time limits for calls on disk and on tape, in seconds. A call on tape may take many minutes, because the tape winds
+ * or waits for a robot.
  */
 interface CallLimits {
   disk: number;
@@ -51,7 +52,7 @@ export function limitsOf({ config }: Context): CallLimits {
 const OWN_MARGIN_SECONDS = 10;
 
 /**
- * Returns the seconds after which a call to a library counts as hung.
+ * Returns after how many seconds a call to a library counts as hung.
  * @param own the library's own time limit, if known
  */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {

@@ -25,7 +25,7 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
   return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
 }
 
-/** Checksum and Adler-32 of the same bytes. */
+/** A file's checksum, and an Adler-32 of the same bytes. */
 export interface Sums {
   /** The checksum, prefixed with its algorithm. */
   checksum: string;
@@ -124,11 +124,11 @@ export interface Mismatch {
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
  * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
- *   receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
- * @param how.describe returns the error text for a mismatch, which users see
+ * receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the abort reason
- *   of `how.signal`
+ * of `how.signal`
  */
 export async function readChecked(
   volume: MountedVolume,

@@ -249,7 +249,7 @@ export class FailingDisks {
 
   /**
    * Counts a failed call, and returns the problem after `MAX_FAILURES` consecutive failures. Ignores POLICY errors,
-   * because they concern only a directory, and the disk works.
+   * because they concern one directory and not the whole disk.
    */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;

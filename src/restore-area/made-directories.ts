@@ -219,19 +219,20 @@ interface BatchDirectory {
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
 /**
- * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next.
- * The methods throw a DiskError if the disk may be at fault.
+ * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next
+ * call. The methods throw a DiskError if the disk may be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;
   private readonly calls: CallWatch;
-  /** Directories that the batch tried to open, by path on disk. */
+  /** Directories that the batch tried to open, keyed by path on disk. */
   private readonly tried = new Set<string>();
   private readonly directories = new Map<string, BatchDirectory>();
-  /** Parents of directories opened since the last sync, by path on disk. */
+  /** Parents of directories opened since the last sync, keyed by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /**
-   * Directories whose sync failed, by path on disk. A later successful sync does not prove that the data is durable.
+   * Directories whose sync failed, keyed by path on disk. A later successful sync does not prove that the data is
+   * durable.
    */
   private readonly failed = new Map<string, Error>();
 
@@ -256,7 +257,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      const moved = movedAway(known.directory); // the files moved with the directory
+      const moved = movedAway(known.directory); // the directory's files were moved with it
       this.failed.set(key, moved);
       throw moved;
     }

@@ -92,13 +92,13 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly reads = new BoundedCalls();
-  /** Each directory's last observation, even if it ended after the time limit. */
+  /** Last known state of each directory, even if reading it took longer than the time limit. */
   private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, by directory. The texts omit the random names of temporary files,
-   * so that the same reason always has the same text.
+   * Reasons why owner records could not be written, keyed by directory. The texts omit the random names of temporary
+   * files, so that the same reason always has the same text.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;

@@ -148,7 +148,7 @@ export class PartialFile {
   }
 
   /**
-   * Starts a sync after every `syncBytes` bytes, after the previous sync has ended.
+   * Starts a sync for every `syncBytes` bytes, but only after the previous sync has ended.
    * @throws the error of the previous sync
    */
   private async syncAhead(bytes: number): Promise<void> {

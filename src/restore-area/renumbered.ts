@@ -33,15 +33,15 @@ const RUN_BYTES = 6n * 10n ** 9n;
 interface Run {
   stop: AbortSignal;
   disks: FailingDisks;
-  /** Bytes of the copies compared so far. */
+  /** Total size of the copies compared so far, in bytes. */
   bytes: bigint;
 }
 
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Marker identities of disks whose copies have all been recognised, by disk id. An identity is valid only on this
-   * host, because another host may see different inodes.
+   * Marker identities of disks whose copies have all been recognised, keyed by disk id. An identity is valid only on
+   * this host, because another host may see different inodes.
    */
   private readonly known = new Map<number, string>();
 

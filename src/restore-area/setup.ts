@@ -46,8 +46,8 @@ const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 const ANSWER_MS = 5000;
 
 /**
- * Creates a restore disk in the data directory if the site does not have a disk. Marks new disks that are certainly
- * mounted.
+ * Creates a restore disk in the data directory if the site does not have a restore disk. Marks new disks that are
+ * certainly mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {

@@ -75,9 +75,7 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/**
- * Measures the free space on disks. All drives of an engine share one instance, because they all use the same disks.
- */
+/** Measures the free space on disks. An engine's drives share one instance, because all of them use the same disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
@@ -103,7 +101,10 @@ export class DiskGauge {
     return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }
 
-  /** Returns the free space by disk id. The caller must pass all disks, because some disks may share a file system. */
+  /**
+   * Returns each disk's free space, keyed by disk id. The caller must pass all disks, because some disks may share a
+   * file system.
+   */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));
     this.queue = measured.catch(() => {});

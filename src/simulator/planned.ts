@@ -96,7 +96,7 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Returns the schedule's state at the time `now`, which must not decrease between calls. */
+  /** Returns the schedule's state at the time `now`, which must not be earlier than in the previous call. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };

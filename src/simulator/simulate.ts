@@ -117,8 +117,8 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 
 /**
  * Returns a lower bound on the drive hours needed to read files that are all requested at the start. Assumes one mount
- * per volume, streaming, and `orderReads`'s lower bound for the locate time. Returns undefined if a volume has too many
- * files for `orderReads` to compute the bound.
+ * per volume, streaming, and the lower bound on the locate time that `orderReads` returns. Returns undefined if a
+ * volume has too many files for `orderReads` to compute the bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

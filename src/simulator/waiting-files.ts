@@ -5,7 +5,7 @@ import type { Arrival } from './workload.js';
 interface UserFiles {
   files: Set<Arrival>;
   bytes: number;
-  /** Number of waiting files, by request time. */
+  /** Number of waiting files, keyed by request time. */
   times: Map<number, number>;
 }
 

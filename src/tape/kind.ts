@@ -166,8 +166,8 @@ export interface Wait {
 const MOST_MINUTES = 30 * 24 * 60;
 
 /**
- * Settings for the time until files arrive on disk. Tapegate estimates waits from these settings until it has measured
- * actual waits.
+ * Settings that say how long files take to arrive on disk. Tapegate estimates waits from these settings until it has
+ * measured actual waits.
  */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)

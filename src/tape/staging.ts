@@ -206,7 +206,7 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, by the request's name in the provider's
+   * Numbers of requests and bytes since the caller last cleared the map, keyed by the request's name in the provider's
    * documentation. The map is absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;

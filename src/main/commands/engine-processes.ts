@@ -239,7 +239,7 @@ class SupervisedProcess {
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages from `node --watch`, which have no kind and list the loaded files
+    if (!kind) return; // ignore messages without a kind, in which `node --watch` lists the loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);

@@ -143,8 +143,7 @@ export class CopyReader {
   }
 
   /**
-   * Returns whether a file with a changed ctime still has the copy's bytes, because perhaps only its owner, mode or
-   * inode changed.
+   * Returns whether a file with a changed ctime still has the copy's bytes. A new owner or mode also changes the ctime.
    * @returns undefined until a background comparison has ended
    */
   private async hasRecordedBytes(

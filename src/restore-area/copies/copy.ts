@@ -13,7 +13,7 @@ import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPr
 export interface RecordedCopy extends CopyLocation {
   /** Size in bytes. */
   size: bigint;
-  /** Inode; null if no copy was put in place. */
+  /** The copy's inode; null if no copy has been moved into place. */
   ino: bigint | null;
   /** Modification time in nanoseconds. If null, no file matches the record. */
   mtimeNs: bigint | null;
@@ -178,7 +178,7 @@ export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stat
 }
 
 /**
- * Returns whether a file has the recorded size, mtime and ctime. No user can set a ctime. Ignores the inode, which may
+ * Returns whether a file has the recorded size, mtime and ctime. Users cannot set a ctime. Ignores the inode, which may
  * change with each mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
@@ -197,8 +197,8 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
 }
 
 /**
- * Returns a file's stats if the file is the recorded copy, otherwise undefined. Compares the bytes if the ctime
- * differs, because perhaps only the file's group or mode changed.
+ * Returns a file's stats if the file is the recorded copy, otherwise undefined. If only the ctime differs, compares the
+ * bytes, because a new group or mode also changes the ctime.
  */
 async function recognise(
   copy: RecordedCopy,

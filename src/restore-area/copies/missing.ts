@@ -108,7 +108,7 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
       missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // a failure must not stop the loop
     }
-    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk was unmounted meanwhile
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk has been unmounted
     return missing;
   } catch (error) {
     return none(error);

@@ -122,7 +122,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // disks that failed since the page of files was read
+    const failing = new Set<number>(); // disks that have failed since the page of files was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
@@ -275,7 +275,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls with no stale files of this kind left; a later run handles the other recalls */
+/** @returns the recalls that have no more stale files of this kind; a later run handles the other recalls */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

@@ -30,7 +30,7 @@ export interface Exchange {
 export interface ResponseHead {
   readonly statusCode: number;
   readonly statusText: string;
-  /** Response headers, by lower-case name. */
+  /** Response headers, keyed by lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -68,7 +68,7 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools by origin. Does not use undici's `Agent`, which can drop a new pool when a connection in the
+ * Connection pools, keyed by origin. Does not use undici's `Agent`, which can drop a new pool when a connection in the
  * previous pool closes late.
  */
 export class Pools {
@@ -203,8 +203,8 @@ const REFUSED_HERE =
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether an error means that the server or this process has rejected the other side's certificate. Retrying
- * the request would not help.
+ * Returns whether an error means that the server or this process has rejected the other side's certificate. If so,
+ * retrying the request does not help.
  */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -31,7 +31,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
   });
   // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
-  // hide the token, because some servers repeat a rejected token in the explanation, which users see
+  // hide the token, because users see the explanation, and some servers repeat a rejected token in it
   const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };

@@ -95,7 +95,7 @@ export async function* readRange(
 
 /**
  * A file's minimum age for its Last-Modified date to count as a strong validator. A younger file may change again
- * within the same second, and two hosts' clocks differ.
+ * within the same second, and the two hosts' clocks may differ.
  */
 const STRONG_AFTER_MS = 60_000;
 

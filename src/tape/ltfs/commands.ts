@@ -110,8 +110,8 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Returns the LTFS errors in a command's output. Their numbers end with E. If the output does not contain LTFS errors,
- * returns its last lines.
+ * Returns the LTFS errors in a command's output. The numbers of LTFS errors end with E. If the output does not contain
+ * LTFS errors, returns its last lines.
  */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');

@@ -21,9 +21,7 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/**
- * S3 error codes by HTTP status, for error responses to HEAD requests, which have no body and therefore no error code.
- */
+/** S3 error codes, keyed by HTTP status. A response to a HEAD request has no body, and therefore no error code. */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',

@@ -17,7 +17,7 @@ import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;
-  /** The file's size in the catalogue, in bytes. The object may be larger or smaller. */
+  /** The file's size in the catalogue, in bytes. The object in S3 may be larger or smaller. */
   size: bigint;
   from: bigint;
   /**

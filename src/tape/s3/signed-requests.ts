@@ -30,7 +30,10 @@ const CONNECT_MS = 10_000;
 const IDLE_MS = 4000;
 
 export class S3Calls {
-  /** Numbers of requests and bytes, by the request's name in the provider's documentation, such as `RestoreObject`. */
+  /**
+   * Numbers of requests and bytes, keyed by the request's name in the provider's documentation, such as
+   * `RestoreObject`.
+   */
   readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];

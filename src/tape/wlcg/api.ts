@@ -76,7 +76,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** Returns files' localities, by remote path. Omits paths that the responses do not contain. */
+  /** Returns the files' localities, keyed by remote path. Omits paths that the responses do not contain. */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
