@@ -82,9 +82,9 @@ export interface RetainedFile {
 }
 
 /**
- * A file's version, for comparison between several reads. The caller passes an empty object to the first read, which
- * sets the members. Later reads reject the file if it has another version. The members stay absent if the library
- * cannot identify versions.
+ * A file's version, for comparison between several reads. The caller passes an empty object to the first read, and this
+ * read sets the object's members. Later reads reject the file if it has another version. The members stay absent if the
+ * library cannot identify versions.
  */
 export interface ReadVersion {
   /** The file's strong entity tag. */
@@ -139,7 +139,7 @@ export interface StagingTerms {
   prefixes?: readonly string[];
 }
 
-/** Numbers of requests and bytes, which a provider may bill. */
+/** Numbers of requests and bytes for which a provider may charge. */
 export interface Usage {
   /** Number of requests sent, including requests that received no response. */
   requests: number;

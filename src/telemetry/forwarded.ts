@@ -1,4 +1,4 @@
-/** Sends an engine process's metrics to the parent process every second, because the parent process lives longer. */
+/** Sends an engine process's metrics to the parent process every second, because the parent process outlives it. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';

@@ -1,7 +1,7 @@
 /**
- * Metrics for the whole site. Each process reports the same values, so queries must use the maximum over processes. The
- * names of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after each
- * read is at least ten seconds, and at least 20 times as long as the read.
+ * Metrics for the whole site. Each process reports the same values, so queries must use the maximum over all processes.
+ * The names of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after
+ * each read is at least ten seconds, and at least 20 times as long as the read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';

@@ -12,7 +12,7 @@ interface Outcome {
 
 export interface Action {
   isRunning: boolean;
-  /** Error of the user's last change. */
+  /** Error message for the user's last change; undefined if it did not fail. */
   problem: string | undefined;
   /** @returns the result; undefined after an error */
   run<Data, Variables extends AnyVariables>(

@@ -1,4 +1,4 @@
-/** Formats numbers, and times in the browser's zone and language. */
+/** Formats numbers and times for the browser's language and time zone. */
 export { formatBytes } from '../core/text/bytes.js';
 
 /** Returns a number followed by a noun, such as `1 file` or `1,200 files`. */

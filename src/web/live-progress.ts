@@ -26,7 +26,7 @@ interface Watched {
 
 /**
  * Returns the latest progress of active requests, if it is newer than the view's data.
- * @param requestedAt when the view's data was requested, as a value of `performance.now()`
+ * @param requestedAt time at which the view's data was requested, measured by `performance.now()`
  */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],

@@ -1,6 +1,5 @@
 /**
- * Runs the queries of views. While the gateway does not respond, the last result stays visible, and the query is
- * retried.
+ * Runs the views' queries. While the gateway does not respond, the last result stays visible, and the query is retried.
  */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';

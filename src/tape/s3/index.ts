@@ -40,7 +40,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    // `timeoutSeconds` limits connecting and responding separately
+    // the connection and the response each have the time limit `timeoutSeconds`
     ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds },
     usage: calls.usage,
 

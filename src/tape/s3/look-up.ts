@@ -1,7 +1,7 @@
 /**
  * Finds the state of objects, with one HEAD request for each object. A list request could cover many objects, but some
  * providers' lists omit restores. Lists also do not show whether an object in Intelligent-Tiering is archived. If a
- * HEAD response does not show whether an object is readable, a GET request for its first byte does.
+ * HEAD response does not show whether an object is readable, sends a GET request for its first byte.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -22,7 +22,7 @@ export type Sight = Seen | undefined | TapeError;
 /**
  * Looks up objects.
  * @param keys the object keys, possibly with duplicates
- * @returns the results by object key
+ * @returns the results, keyed by object key
  * @throws LibraryError if the failure affects all keys
  */
 export async function lookUp(

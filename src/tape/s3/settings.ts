@@ -30,7 +30,7 @@ export interface Prefix {
   key: string;
 }
 
-/** A section of a credentials file, which the library reads again at intervals. */
+/** A section of a credentials file. The library reads the file again at intervals. */
 interface CredentialsPlace {
   /** Name of the secret that contains the credentials. */
   file: string;
@@ -48,7 +48,7 @@ interface Charges {
 
 const MB = 1024 * 1024;
 
-/** Poll intervals by retrieval tier, chosen according to each tier's shortest retrieval time. */
+/** Poll intervals for each retrieval tier, based on the tier's shortest retrieval time. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -58,8 +58,8 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 const HOUR = 3600;
 
 /**
- * Retrieval times by tier for S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems, operators
- * can set `waitMinutes`.
+ * Each tier's retrieval times in S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems,
+ * operators can set `waitMinutes`.
  */
 const WAIT_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 60, most: 300 },
@@ -199,7 +199,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Divides an amount in billionths by `of`. Returns millionths, rounded up. */
+/** Divides an amount in billionths by `of`. Returns the quotient in millionths, rounded up. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

@@ -112,7 +112,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // set this header, because with the input `ChecksumMode`, the SDK would also compare checksums
+    // set the header here, because the SDK would also compare checksums if `ChecksumMode` were set
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {

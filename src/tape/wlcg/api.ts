@@ -52,8 +52,8 @@ export class TapeApi {
   }
 
   /**
-   * Returns the states of the files in a stage request, by remote path; undefined if the server does not know the stage
-   * request.
+   * Returns the states of the files in a stage request, keyed by remote path; undefined if the server does not know the
+   * stage request.
    */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
     const reply = await this.call({ method: 'GET', path: requestPath(id), also: [400, 404, 410] }, signal);
@@ -62,7 +62,9 @@ export class TapeApi {
     return undefined;
   }
 
-  /** Cancels the staging of files that have not arrived. Succeeds if the server does not know the stage request. */
+  /**
+   * Cancels the staging of files that have not arrived. Also succeeds if the server does not know the stage request.
+   */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
@@ -216,7 +218,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // all callers wait for the same discovery: it has its own time limit, so that a caller's signal cannot abort it
+    // all callers share one discovery, so that it has its own time limit, and one caller's signal cannot abort it
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -293,8 +295,8 @@ class Discovery {
 }
 
 /**
- * Returns the error for a failed request for the discovery document. If the document is missing, the site does not have
- * a tape API, or publishes it elsewhere.
+ * Returns the error to throw if the request for the discovery document fails. If the document is missing, the site does
+ * not have a tape API, or publishes it elsewhere.
  */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;

@@ -14,8 +14,8 @@ export interface StageAnswer {
 
 export interface Locality {
   /**
-   * A file's locality, such as `TAPE`. Undefined if the server does not report it, because the file does not exist, or
-   * for the reason in `said`.
+   * A file's locality, such as `TAPE`. Undefined if the server does not report the locality, for example because the
+   * file does not exist.
    */
   locality: string | undefined;
   said: string | undefined;
@@ -24,7 +24,8 @@ export interface Locality {
 type Fields = Record<string, unknown>;
 
 /**
- * Parses the response to a poll. @returns the states of the files by remote path; empty if the response is malformed
+ * Parses the response to a poll. @returns the states of the files, keyed by remote path; empty if the response is
+ * malformed
  */
 export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
   const files = asFields(json).files;
@@ -65,8 +66,8 @@ const ENDED = new Map<string, StageAnswer['word']>([
 ]);
 
 /**
- * Reads a file's state from a poll response. As in other clients, a file with an error has failed, regardless of its
- * other members.
+ * Reads a file's state from a poll response. Like other clients, treats a file with an error as failed, regardless of
+ * its other members.
  */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);

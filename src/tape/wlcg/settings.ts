@@ -1,4 +1,6 @@
-/** Settings for the library type `wlcg`. They do not contain secrets, but the names of files that contain secrets. */
+/**
+ * Settings for the library type `wlcg`. The settings contain the names of secret files, but not the secrets themselves.
+ */
 import { z } from 'zod';
 import { quote, TapeError } from '../../core/errors.js';
 import { isLoopback } from '../../core/net/address-ranges.js';

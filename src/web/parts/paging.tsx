@@ -1,5 +1,5 @@
 /**
- * Divides a list into pages by cursors. Each page is a step in the browser's history, which stores the cursors of
+ * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores the cursors of
  * earlier pages.
  */
 import { useEffect, useState } from 'preact/hooks';
@@ -16,7 +16,7 @@ export interface Paging {
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
-/** Returns the paging for a view's list. */
+/** Returns the paging state of a view's list. */
 export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {

@@ -20,7 +20,7 @@ const stages: Record<Stage, string> = {
   RESTORED: 'Restored',
 };
 
-/** Returns whether a request has ended, so that it no longer keeps its files on disk. */
+/** Returns whether a request has ended and therefore no longer keeps its files on disk. */
 export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 /** Shows a request's state. A request without files is COMPLETED, but is not shown as complete. */

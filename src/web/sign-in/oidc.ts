@@ -4,7 +4,7 @@ import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 /** A token for the gateway. */
 export interface StoredToken {
   token: string;
-  /** Issuer of the token; only for a token from an identity provider. */
+  /** The token's issuer; absent if no identity provider issued the token. */
   issuer?: string | undefined;
   /** Refresh token, with which the page requests the next token. */
   refreshToken?: string | undefined;
@@ -25,7 +25,7 @@ interface PendingSignIn {
   verifier: string;
   state: string;
   nonce: string;
-  /** Location in the page to which the user returns after signing in. */
+  /** Fragment of the address to which the user returns after signing in. */
   hash: string;
   isPersistent: boolean;
 }
