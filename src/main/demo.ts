@@ -28,8 +28,8 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Creates the demo. Does nothing if the demo is complete, or if the database contains a request, or a user or file that
- * is not part of the demo.
+ * Creates the demo. Does nothing if the demo is complete, or if the database contains any request, or any user or file
+ * outside the demo.
  * @returns undefined if the demo should not be shown to users
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {

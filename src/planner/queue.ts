@@ -26,9 +26,7 @@ export interface QueueEntry {
 
 export interface QueuedRecall {
   fileId: bigint;
-  /**
-   * Byte position of the file on the volume, computed from the sizes of the known files before it; null if unknown.
-   */
+  /** The file's byte position on the volume, computed from the sizes of the known files before it; null if unknown. */
   start: bigint | null;
   size: bigint;
   user: string;

@@ -2,8 +2,8 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * this user's files, the next volume is the one with the most requested bytes per drive second, counting the bytes that
- * all users have requested.
+ * this user's files, the next volume is the one with the most requested bytes per drive second. All users' requested
+ * bytes count.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the user's volume that has
@@ -131,8 +131,8 @@ export interface Sweep {
 }
 
 /**
- * Returns the users whose files on a volume are read next: the users in the next turn, and users in later turns if the
- * sweep has time for their files. A running sweep keeps its users, unless a user with a higher priority arrives.
+ * Returns the users whose files on a volume are read next. They are the users in the next turn and, if the sweep has
+ * time, users in later turns. A running sweep keeps its users, unless a user with a higher priority arrives.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,

@@ -1,6 +1,6 @@
 /**
- * Sets the owner, group, mode and modification time of restored files, regardless of the umask. Never sets a
- * set-user-id or set-group-id bit.
+ * Sets restored files' owner, group, mode and modification time, regardless of the umask. Never sets a set-user-id or
+ * set-group-id bit.
  */
 import type { Stats } from 'node:fs';
 import { codeOf } from '../core/errors.js';
@@ -24,9 +24,7 @@ const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
 
-/**
- * Returns the attributes of a restored file. A configured mode or group takes precedence over the catalogue's.
- */
+/** Returns a restored file's attributes. A configured mode or group takes precedence over the catalogue's. */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
     mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
@@ -46,9 +44,9 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns the attributes of a restored directory. A configured mode or group takes precedence over the original
- * directory's. If a file mode is configured, users who may read files may also enter directories. Only the owner gets
- * write permission, because only Tapegate may write in the restore area (exposure.ts).
+ * Returns a restored directory's attributes. A configured mode or group takes precedence over the original directory's.
+ * If a file mode is configured, users who may read files may also enter directories. Only the owner gets write
+ * permission, because only Tapegate may write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -61,9 +59,9 @@ export function wantedDirectory(
 }
 
 /**
- * Sets the attributes of an open file. Tapegate can change the owner only if it runs as root. Otherwise, it can set
- * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions
- * that other users have.
+ * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. Otherwise, it can set only
+ * groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions that
+ * other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);

@@ -158,8 +158,8 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 }
 
 /**
- * Makes calls with a time limit, and only one call at a time on each disk. Use a separate instance for each kind of
- * call, because an instance refuses a second call on a disk while the first call runs.
+ * Makes calls with a time limit, and never two concurrent calls on the same disk. Use a separate instance for each kind
+ * of call, because an instance refuses a second call on a disk while the first call runs.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();

@@ -61,8 +61,8 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 }
 
 /**
- * Returns the identity of the marker file: its inode and, if the file system records creation times, its creation time.
- * The identity changes if the file system renumbers its inodes, or if the disk was copied.
+ * Returns the marker file's identity: its inode and, if the file system records creation times, its creation time. The
+ * identity changes if the file system renumbers its inodes, or if the disk was copied.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });

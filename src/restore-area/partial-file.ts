@@ -149,7 +149,7 @@ export class PartialFile {
 
   /**
    * Starts a sync for every `syncBytes` bytes, but only after the previous sync has ended.
-   * @throws the error of the previous sync
+   * @throws the previous sync's error
    */
   private async syncAhead(bytes: number): Promise<void> {
     this.unsynced += bytes;

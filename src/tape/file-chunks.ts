@@ -15,7 +15,7 @@ const readFd = promisify(fs.read) as (
 ) => Promise<{ bytesRead: number }>;
 
 /**
- * Yields the bytes of a regular file. The reader owns each chunk, and may reuse its memory.
+ * Yields a regular file's bytes. The reader owns each chunk, and may reuse its memory.
  * @param explain converts a read error into the error to throw
  */
 export async function* readFileChunks(

@@ -91,7 +91,7 @@ export interface ReadVersion {
   tag?: string | undefined;
   /** Value of the header Last-Modified, if it is a strong validator. */
   modified?: string | undefined;
-  /** Digest of the whole file, preceded by the name of the digest algorithm. */
+  /** Digest of the whole file, prefixed with the algorithm's name. */
   digest?: string | undefined;
   /**
    * Value of the header If-Range for the next read: the file's Last-Modified date. Absent if the file has an entity
@@ -190,12 +190,12 @@ export interface StagingLibrary {
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * Reads the bytes of a ready file in order, starting at `from`. The reader owns each chunk, and may reuse its memory.
-   * The reader may stop before the end of the file.
+   * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and may reuse its memory. The
+   * reader may stop before the end of the file.
    * @param version the file's version, which the first read recorded
    * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
    * @throws ChangedError if the file has another version. If a file has neither a checksum nor a recorded version, the
-   *   engine always reads the file from the first byte.
+   * engine always reads the file from the first byte.
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 

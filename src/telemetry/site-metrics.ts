@@ -66,7 +66,7 @@ class SiteReader {
     this.ctx = ctx;
   }
 
-  /** @returns undefined if all figures are older than `STALE_MS`, or if there are none */
+  /** @returns undefined if all figures are older than `STALE_MS`, or if no figures exist */
   async get(): Promise<SiteReading | undefined> {
     if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;

@@ -43,8 +43,7 @@ export function useRoute(): Route {
 const TYPED = 'typed';
 
 /**
- * Changes the filters of a view. Each change is a step in the browser's history, but letters typed in a row are one
- * step.
+ * Changes a view's filters. Each change is a step in the browser's history, but letters typed in a row are one step.
  */
 export function chooseHere(
   parts: readonly (string | number)[],

@@ -176,8 +176,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy with its checksum in the background. Only one large copy is compared at a time. Each
-   * chunk is read by a separate call, so that other calls get slots in between.
+   * Starts to compare a large copy with its checksum in the background. Large copies are compared one after another.
+   * Each chunk is read by a separate call, so that other calls get slots in between.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },

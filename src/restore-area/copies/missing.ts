@@ -61,12 +61,12 @@ export class CopyCheck {
   }
 }
 
-/** Time limit of `findMissing`, whose callers wait for the result before they answer a client. */
+/** Time limit for `findMissing`. Its callers wait for the result before they answer a client. */
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function that finds missing copies, and makes only one call at a time, because a call on a hung disk blocks
- * one of the process's threads.
+ * Returns a function that finds missing copies. Concurrent calls wait for each other, because a call on a hung disk
+ * blocks one of the process's threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);

@@ -49,8 +49,8 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Each run skips these requests until the request or the set
- * of failing disks changes, so that it does not examine the same copies again while a disk is unavailable.
+ * Requests whose remaining copies are all on failing disks. Runs skip such a request until the request or the set of
+ * failing disks changes. Otherwise, each run would examine the request's copies again.
  */
 export class WaitingRequests {
   private failing = '';
@@ -141,8 +141,8 @@ async function clearRequest(
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
-   * Ids of failing disks, which are skipped because each call on them may take long to fail. `callEach` adds disks that
-   * fail.
+   * Ids of failing disks. They are skipped, because each call on a failing disk may take a long time. `callEach` adds
+   * disks that fail.
    */
   failing?: Set<number>;
   /** The verb that completes the log message `a copy or partial file cannot be …`. */

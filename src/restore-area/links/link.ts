@@ -104,7 +104,7 @@ export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (directory: Directory) => {
     const entry = path.join(directory.fdPath, path.basename(at));
     if ((await readLinkEntry(entry))?.target !== target) return; // read asynchronously: a hang blocks only this call
-    // check and remove synchronously, so that a file created meanwhile is not removed
+    // check and remove synchronously, so that a file created between the two calls is not removed
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -122,7 +122,7 @@ const MOST_LINKS = 40;
 interface Way {
   /** The existing part of the path, with links resolved. */
   real: string;
-  /** The names in the remaining part of the path, which does not exist. */
+  /** The names in the part of the path that does not exist. */
   missing: string[];
   /** A dangling link in the path, if any. */
   dangling?: string;

@@ -180,7 +180,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // kill the rest of the process group; the group's id cannot be reused yet
+        this.kill('SIGKILL'); // kill the rest of the group, whose id is not reused while the group has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });

@@ -96,7 +96,7 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
 }
 
 /**
- * Returns the path of a volume's directory. Rejects volume names that lead outside the library, because the catalogue
+ * Returns the path to a volume's directory. Rejects volume names that lead outside the library, because the catalogue
  * may contain any volume name.
  */
 function volumeDirectory(root: string, volume: string): string {

@@ -47,7 +47,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  if (/\bhtml\b/i.test(type ?? '')) return undefined; // omit an HTML page, which does not explain more than the status
+  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page does not explain more than the status
   try {
     const problem: unknown = JSON.parse(body);
     return joinWords(problem as Record<string, unknown> | null);

@@ -36,7 +36,7 @@ export class CommandFailure extends Error {
 interface CommandOptions {
   seconds: number;
   /**
-   * File descriptor of a lock, which the command inherits as descriptor 3. The lock is held until the command and its
+   * The lock's file descriptor. The command inherits it as descriptor 3. The lock is held until the command and its
    * child processes have ended.
    */
   lock?: number | undefined;

@@ -181,7 +181,7 @@ export async function eachAtOnce<T>(
   each.throwIfAborted();
 }
 
-/** S3's limit on the length of a key, in bytes of UTF-8. */
+/** S3's limit on a key's length, in bytes of UTF-8. */
 const MAX_KEY_BYTES = 1024;
 
 /**

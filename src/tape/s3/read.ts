@@ -21,7 +21,7 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * Checksum in the catalogue, which the engine compares with the bytes. If the catalogue has no checksum, this module
+   * The catalogue's checksum. The engine compares it with the bytes. If the catalogue has no checksum, this module
    * compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;

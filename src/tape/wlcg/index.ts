@@ -141,7 +141,7 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels the staging of a stage request's waiting files. If the settings enable release calls, releases all files.
+   * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all files.
    * @returns remote paths of files that may still arrive, if the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {

@@ -1,4 +1,4 @@
-/** Shows the details of a request: properties, waiting files and excluded paths. */
+/** Shows a request's details: properties, waiting files and excluded paths. */
 import type { ComponentChildren } from 'preact';
 import { count, formatBytes } from '../format';
 import { describeMatching, describeNoMatch } from '../no-match';

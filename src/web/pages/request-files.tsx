@@ -1,4 +1,4 @@
-/** Shows the files of a request with their states. */
+/** Shows a request's files with their states. */
 import type { RequestFileState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';

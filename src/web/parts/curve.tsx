@@ -11,7 +11,7 @@ export interface CurveProps {
   /** Start of the time span shown, in milliseconds since 1970. */
   from: number;
   until: number;
-  /** Whether each value is valid until the time of the next value. */
+  /** Whether each value remains valid until the next value's time. */
   isStepped?: boolean;
   format(value: number): string;
 }
@@ -46,7 +46,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
 
 type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
 
-/** Returns the parts of the chart's line, with gaps where values are unknown. */
+/** Returns the segments of the chart's line. Unknown values leave gaps between segments. */
 function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
   let height: string | undefined;

@@ -1,4 +1,4 @@
-/** Shows the progress of a request, in the list and in the request's own view. */
+/** Shows a request's progress, both in the list and in the request's own view. */
 import type { ComponentChildren } from 'preact';
 import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';

@@ -34,9 +34,9 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /**
- * Renews the stored token, in only one tab at a time, because a provider may revoke a login if its refresh token is
- * used twice. If the provider does not answer, the next call retries, and the gateway decides whether the old token is
- * valid.
+ * Renews the stored token. Two tabs never do so simultaneously, because a provider may revoke a login if its refresh
+ * token is used twice. If the provider does not answer, the next call retries, and the gateway decides whether the old
+ * token is valid.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
@@ -44,7 +44,7 @@ async function renewStored(kept: StoredToken): Promise<void> {
     // do not renew: another tab has renewed the token, or the user has signed out
     if (readStored()?.token !== kept.token) return;
     const next = await renew(kept).catch(() => undefined);
-    // discard the new token if the user has signed out meanwhile
+    // discard the new token if the user has signed out during the renewal
     if (next && readStored()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
   });
 }
