@@ -104,12 +104,12 @@ export function rememberContext(errors: readonly Error[], ctx: Context): void {
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
     const original = error instanceof GraphQLError ? error.originalError : error;
-    const place = error instanceof GraphQLError ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
+    const location = error instanceof GraphQLError ? { nodes: error.nodes ?? null, path: error.path ?? null } : {};
     const isOfDocument = error instanceof GraphQLError && (!original || original instanceof GraphQLError);
     count('tapegate_errors_total', { class: isOfDocument ? 'GRAPHQL' : classOf(original) });
     if (original instanceof UserError) {
       const field = original instanceof InvalidInputError ? { field: original.field } : {};
-      return new GraphQLError(original.message, { ...place, extensions: { code: original.code, ...field } });
+      return new GraphQLError(original.message, { ...location, extensions: { code: original.code, ...field } });
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
@@ -117,14 +117,14 @@ export function createErrorMask(log: Logger) {
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
-      return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
+      return new GraphQLError(original.message, { ...location, extensions: { code: 'UNCONFIRMED' } });
     }
     if (original instanceof UnavailableError) {
       const code = original instanceof OverShareError ? 'TOO_MANY_REQUESTS' : 'UNAVAILABLE';
       const extensions = { code, retryAfterSeconds: original.retryAfterSeconds };
-      return new GraphQLError(original.message, { ...place, extensions });
+      return new GraphQLError(original.message, { ...location, extensions });
     }
-    return new GraphQLError('Internal error', { ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } });
+    return new GraphQLError('Internal error', { ...location, extensions: { code: 'INTERNAL_SERVER_ERROR' } });
   };
 }
 

@@ -77,13 +77,13 @@ const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })
 });
 
 /** Returns the path of a file's copy, and whether the copy's disk is reachable. */
-async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
+async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
   // return the path even if the disk has failed, because a later mount may bring the disk and its copies back
   const isReachable = disk.retryAt === null;
-  return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
+  return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
 
 /** Returns the restore disk that contains a file's copy; null if path rules hide the copy from the caller. */
@@ -151,12 +151,12 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       ),
       resolve: async (file, _args, ctx) => {
         const copy = await findCopy(ctx, file);
-        return copy?.isReachable ? copy.place : null;
+        return copy?.isReachable ? copy.path : null;
       },
     }),
     isAtPrimaryPlace: t.boolean({
       description:
-        'Whether the file is on disk at its primary place, the path from which it was archived. Such a file has no copy on a restore disk.',
+        'Whether the file is on disk at its primary path, the path from which it was archived. Such a file has no copy on a restore disk.',
       resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),
     }),
   }),

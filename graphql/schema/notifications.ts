@@ -188,7 +188,7 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
     'Emails to a user that wait to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.',
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
-    letters: t.exposeInt('letters', { description: 'The number of waiting emails.' }),
+    emails: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
     waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The reason why the first email is delayed.' }),
     nextAt: t.expose('nextAt', time('The earliest time at which the first email is sent.')),

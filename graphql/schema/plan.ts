@@ -81,7 +81,10 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with files to recall.',
   fields: (t) => ({
-    place: t.exposeInt('place', nullable('The position in the queue, from 1. Null if no drive can mount the volume.')),
+    position: t.exposeInt(
+      'position',
+      nullable('The position in the queue, from 1. Null if no drive can mount the volume.'),
+    ),
     volume: t.exposeString('volume', { description: 'The name of the volume.' }),
     library: t.exposeString('library', { description: 'The name of the library.' }),
     medium: t.exposeString('medium', {
@@ -146,7 +149,10 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
       'volume',
       nullable('The name of the volume. Null if the catalogue contains no volume for the files.'),
     ),
-    place: t.exposeInt('place', nullable('The position of the volume in the queue, from 1. Null if it is not queued.')),
+    position: t.exposeInt(
+      'position',
+      nullable('The position of the volume in the queue, from 1. Null if it is not queued.'),
+    ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
     explanation: t.exposeString('explanation', {
       description: 'The reason, for people, with the note of an operator or the last error.',
@@ -169,8 +175,8 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
-    place: t.exposeInt(
-      'place',
+    position: t.exposeInt(
+      'position',
       nullable('The position of its next volume in the queue, from 1. Null if none is queued.'),
     ),
     parts: t.connection({
@@ -178,7 +184,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       description: 'The waiting files by volume and reason, in queue order.',
       complexity: pageComplexity,
       resolve: (waiting, args) =>
-        pageOf(args, waiting.parts, ({ place, volume, reason }) => [place, volume ?? '', reason]),
+        pageOf(args, waiting.parts, ({ position, volume, reason }) => [position, volume ?? '', reason]),
     }),
     end: t.expose('end', {
       type: EndRangeType,
@@ -263,7 +269,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files that are already on disk.' }),
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of these files in bytes.')),
     filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
-      description: 'The number of these files at their primary place, which is not on a restore disk.',
+      description: 'The number of these files at their primary path, which is not on a restore disk.',
     }),
     bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('The total size of these files in bytes.')),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {

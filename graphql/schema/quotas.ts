@@ -272,7 +272,7 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
     requests: t.exposeInt('requests', {
       description: 'The number of changed requests, which belonged to the user or mentioned the user.',
     }),
-    letters: t.exposeInt('letters', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
+    emails: t.exposeInt('emails', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
     tokens: t.exposeInt('tokens', {
       description: 'The number of tokens with that name. They are revoked, regardless of their role.',
     }),

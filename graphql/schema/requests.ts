@@ -131,7 +131,7 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
     }),
     filesAtPrimaryPlace: t.int({
-      description: 'The number of its files on disk at their primary place, which is not on a restore disk.',
+      description: 'The number of its files on disk at their primary path, which is not on a restore disk.',
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),
     filesReleased: t.int({

@@ -142,12 +142,12 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
   DIRECTORY: 'it is a directory: name its files',
-  ELSEWHERE: 'its copy on disk is at its primary place or was changed there, and is not served',
+  ELSEWHERE: 'its copy on disk is at its primary path or was changed there, and is not served',
   QUOTA_FULL: 'the quota has no room for it',
   NOT_YOURS: 'you may not read it',
   DISK_FAILS: 'the disk with its copy is temporarily unavailable',
   VOLUME_AWAY: 'its volume is suspended',
-  NO_PLACE: 'its volume is unknown',
+  NO_POSITION: 'its volume is unknown',
 };
 
 function presentLocality(given: string, row: LocalityRow | undefined) {

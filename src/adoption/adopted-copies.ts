@@ -70,7 +70,7 @@ export interface TakenCopy extends NewCopy {
   size: bigint;
   version: string;
   /** The copy's path in the source; null if the copy has the same path in Tapegate. */
-  place: string | null;
+  sourcePath: string | null;
 }
 
 /**
@@ -103,13 +103,13 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
 }
 
 function adoptedCopy(copy: TakenCopy, now: string): Sql {
-  const { fileId, size, checksum, place, diskId, ino, mtimeNs } = copy;
+  const { fileId, size, checksum, sourcePath, diskId, ino, mtimeNs } = copy;
   const digest = digestOf([String(size), checksum]);
-  return sql`INSERT INTO adopted (kind, id, digest, at, place, place_disk_id, place_ino, place_mtime_ns, place_size)
-    VALUES ('COPY', ${fileId}, ${digest}, ${now}, ${place}, ${diskId}, ${ino}, ${mtimeNs}, ${size})
-    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at, place = excluded.place,
-      place_disk_id = excluded.place_disk_id, place_ino = excluded.place_ino, place_mtime_ns = excluded.place_mtime_ns,
-      place_size = excluded.place_size`;
+  return sql`INSERT INTO adopted (kind, id, digest, at, source_path, source_disk_id, source_ino, source_mtime_ns, source_size)
+    VALUES ('COPY', ${fileId}, ${digest}, ${now}, ${sourcePath}, ${diskId}, ${ino}, ${mtimeNs}, ${size})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at, source_path = excluded.source_path,
+      source_disk_id = excluded.source_disk_id, source_ino = excluded.source_ino, source_mtime_ns = excluded.source_mtime_ns,
+      source_size = excluded.source_size`;
 }
 
 const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
@@ -145,7 +145,7 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 
 export interface OldName {
   fileId: bigint;
-  place: string;
+  sourcePath: string;
   /** Id of the restore disk that contains the old name; null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
@@ -162,11 +162,11 @@ export interface OldName {
 export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
   type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
   const rows = await ctx.db.rows<Row>(
-    sql`SELECT a.id AS "fileId", a.place, a.place_disk_id AS "diskId", d.mountpoint, a.place_ino AS ino, a.place_mtime_ns AS "mtimeNs",
-          a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${diskPath} AS "ownPath"
+    sql`SELECT a.id AS "fileId", a.source_path AS "sourcePath", a.source_disk_id AS "diskId", d.mountpoint, a.source_ino AS ino, a.source_mtime_ns AS "mtimeNs",
+          a.source_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${diskPath} AS "ownPath"
         FROM adopted a LEFT JOIN tape_file f ON f.id = a.id LEFT JOIN restore_disk k ON k.id = f.disk_id
-          LEFT JOIN restore_disk d ON d.id = a.place_disk_id
-        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.id > ${page.after} ORDER BY a.id LIMIT ${page.limit}`,
+          LEFT JOIN restore_disk d ON d.id = a.source_disk_id
+        WHERE a.kind = 'COPY' AND a.source_path IS NOT NULL AND a.id > ${page.after} ORDER BY a.id LIMIT ${page.limit}`,
   );
   return rows.map(({ ownDisk, ownMountpoint, ownPath, ...row }) => ({
     ...row,
@@ -174,7 +174,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
   }));
 }
 
-export type RemovedName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
+export type RemovedName = Pick<OldName, 'fileId' | 'sourcePath' | 'diskId' | 'ino'> & {
   /** Ctime of the copy after the old name was removed; null if the copy has no other name. */
   ctimeNs: bigint | null;
 };
@@ -183,10 +183,10 @@ export async function forgetOldNames(ctx: Context, gone: readonly RemovedName[])
   const ids = gone.map(({ fileId }) => fileId);
   await ctx.db.pool.query(
     sql`WITH gone AS (
-          SELECT * FROM unnest(${ids}::bigint[], ${gone.map(({ place }) => place)}::text[], ${gone.map(({ diskId }) => diskId)}::int[],
-            ${gone.map(({ ino }) => ino)}::bigint[], ${gone.map(({ ctimeNs }) => ctimeNs)}::bigint[]) AS m (id, place, disk_id, ino, ctime_ns)
+          SELECT * FROM unnest(${ids}::bigint[], ${gone.map(({ sourcePath }) => sourcePath)}::text[], ${gone.map(({ diskId }) => diskId)}::int[],
+            ${gone.map(({ ino }) => ino)}::bigint[], ${gone.map(({ ctimeNs }) => ctimeNs)}::bigint[]) AS m (id, source_path, disk_id, ino, ctime_ns)
         ), forgotten AS (
-          UPDATE adopted a SET place = NULL, place_disk_id = NULL, place_ino = NULL, place_mtime_ns = NULL, place_size = NULL FROM gone m WHERE a.kind = 'COPY' AND a.id = m.id AND a.place = m.place
+          UPDATE adopted a SET source_path = NULL, source_disk_id = NULL, source_ino = NULL, source_mtime_ns = NULL, source_size = NULL FROM gone m WHERE a.kind = 'COPY' AND a.id = m.id AND a.source_path = m.source_path
         )
         UPDATE tape_file f SET disk_ctime_ns = m.ctime_ns FROM gone m
         WHERE f.id = m.id AND m.ctime_ns IS NOT NULL AND f.disk_id = m.disk_id AND f.disk_ino = m.ino`,

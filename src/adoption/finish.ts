@@ -89,7 +89,7 @@ async function removeOldNames(
       if (fate === 'kept') done.kept++;
       if (fate === 'left') {
         done.left++;
-        report({ kind: 'name-left', thing: name.place, there: `a name of ${name.path ?? 'a file'}`, here: why });
+        report({ kind: 'name-left', thing: name.sourcePath, there: `a name of ${name.path ?? 'a file'}`, here: why });
       }
       if (fate === 'removed' || fate === 'gone') gone.push({ ...name, ctimeNs: await readOtherName(name) });
     }
@@ -107,8 +107,8 @@ interface Fate {
 }
 
 async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> {
-  const { place, own } = name;
-  if (own && (await isSameName(place, own.mountpoint + own.path))) return { fate: 'gone' };
+  const { sourcePath, own } = name;
+  if (own && (await isSameName(sourcePath, own.mountpoint + own.path))) return { fate: 'gone' };
   const at = await locate(name);
   if (typeof at === 'string') return { fate: 'left', why: at };
   const stats = at && (await statCopy(at));
@@ -137,17 +137,17 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
  * @returns undefined if the parent directory no longer exists; a reason if the old name cannot be checked
  * @throws AbsentError if the disk is absent
  */
-async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {
+async function locate({ diskId, mountpoint, sourcePath }: OldName): Promise<CopyLocation | string | undefined> {
   if (diskId === null || mountpoint === null) return 'its restore disk was removed from Tapegate';
   const root = await rootOf({ diskId, mountpoint });
   const isWithin = (name: string) => name.startsWith(`${root}/`) || name.startsWith(`${mountpoint}/`);
   try {
-    const file = path.join(await realpath(path.dirname(place)), path.basename(place));
+    const file = path.join(await realpath(path.dirname(sourcePath)), path.basename(sourcePath));
     if (!file.startsWith(`${root}/`)) return `it is not on the restore disk ${mountpoint}`;
     return { diskId, mountpoint, path: file.slice(root.length) };
   } catch (error) {
     if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
-    return isWithin(place) ? undefined : 'its directory does not exist';
+    return isWithin(sourcePath) ? undefined : 'its directory does not exist';
   }
 }
 
@@ -156,7 +156,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   const at = path.join(archiveRoot, name.path);
   const target = (await lookAtLink(at))?.target;
   if (target === undefined || target === null) return undefined;
-  return (await isSameName(path.resolve(path.dirname(at), target), name.place)) ? { at, target } : undefined;
+  return (await isSameName(path.resolve(path.dirname(at), target), name.sourcePath)) ? { at, target } : undefined;
 }
 
 /** Returns the ctime of the copy that had the old name; null if the copy has no other name. */

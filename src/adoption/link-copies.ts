@@ -66,25 +66,25 @@ async function tryTake(
   try {
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
-    const { place, real } = source;
+    const { sourcePath, real } = source;
     // keep the directory open, because users of the source may replace directories at any time
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
-      if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
+      if (before.size !== copy.size) return refuse('copy-size', `${sourcePath} has ${before.size} bytes`);
       const found = checksum === null ? null : await checksumOf(file, checksum);
-      if (found !== checksum) return refuse('copy-checksum', `${place} has checksum ${found}, not ${checksum}`);
+      if (found !== checksum) return refuse('copy-checksum', `${sourcePath} has checksum ${found}, not ${checksum}`);
       if (!adopting.isTrial) {
         await confirmOwned(ctx);
-        await giveName(ctx, { ...copy, diskId, mountpoint }, { place, file, ino: before.ino });
+        await giveName(ctx, { ...copy, diskId, mountpoint }, { sourcePath, file, ino: before.ino });
       }
       const after = await lstat(file, { bigint: true });
       if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
-        return refuse('copy-changing', `${place} was changed while it was being adopted`);
+        return refuse('copy-changing', `${sourcePath} was changed while it was being adopted`);
       }
       const traits = { ...storedStats(after), checksum };
-      const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
-      return [{ ...copy, diskId, place: old, ...traits }];
+      const old = (await isSameName(sourcePath, mountpoint + copy.path)) ? null : sourcePath;
+      return [{ ...copy, diskId, sourcePath: old, ...traits }];
     });
   } catch (error) {
     if (error instanceof UnavailableError || error instanceof FencedError) throw error;
@@ -93,7 +93,7 @@ async function tryTake(
 }
 
 interface FoundSource {
-  place: string;
+  sourcePath: string;
   /** The file's path with all links resolved. */
   real: string;
 }
@@ -114,7 +114,7 @@ async function findCopy(
     const stats = await lstat(candidate).catch(ignoreNone);
     if (!stats?.isFile()) continue;
     const real = await realpath(candidate);
-    if (real.startsWith(`${root}/`)) return { place: candidate, real };
+    if (real.startsWith(`${root}/`)) return { sourcePath: candidate, real };
   }
   return undefined;
 }
@@ -123,9 +123,9 @@ async function findCopy(
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
-  { place, file, ino }: { place: string; file: string; ino: bigint },
+  { sourcePath, file, ino }: { sourcePath: string; file: string; ino: bigint },
 ): Promise<void> {
-  if (await isSameName(place, copy.mountpoint + copy.path)) return;
+  if (await isSameName(sourcePath, copy.mountpoint + copy.path)) return;
   const directory = await openCopyDirectory(ctx, copy);
   try {
     const name = path.join(directory.fdPath, path.basename(copy.path));
@@ -139,7 +139,7 @@ async function giveName(
     if ((await lstat(name, { bigint: true })).ino !== ino) {
       if (!isMade) throw new Error(`another file exists at ${copy.mountpoint}${copy.path}`);
       await unlink(name);
-      throw new Error(`${place} was replaced while it was being adopted`);
+      throw new Error(`${sourcePath} was replaced while it was being adopted`);
     }
     await directory.handle.sync();
   } finally {
@@ -147,9 +147,9 @@ async function giveName(
   }
 }
 
-async function targetOf(place: string): Promise<string | undefined> {
-  const linked = await readlink(place).catch(ignoreNone);
-  return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
+async function targetOf(sourcePath: string): Promise<string | undefined> {
+  const linked = await readlink(sourcePath).catch(ignoreNone);
+  return linked === undefined ? undefined : path.resolve(path.dirname(sourcePath), linked);
 }
 
 /**

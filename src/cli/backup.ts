@@ -196,7 +196,7 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
     printJson(settled);
     return;
   }
-  const { nextRequestId, letters, tokens } = settled;
+  const { nextRequestId, emails, tokens } = settled;
   printLine(done);
   printLine(
     nextRequestId === null
@@ -207,7 +207,7 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
     printLine(
       `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens revoked later: see "tapegate token list"`,
     );
-  if (letters > 0) printLine(`  ${plural(letters, 'waiting email')} will be sent, perhaps for the second time`);
+  if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps for the second time`);
   printLine('It changes no restore disk, and sends no email or webhook, until "tapegate takeover".');
   printLine(
     'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with it, and start Tapegate.',

@@ -137,9 +137,9 @@ const formatUsage = (used: bigint, size: bigint): string =>
 async function purgeUser(user: string, options: OutputOptions): Promise<void> {
   const result = await askChange(findOperatedSite(), PurgeUser, { user });
   if (options.json) return printJson(result);
-  const { pseudonym, requests, letters, tokens, auditRows } = result;
+  const { pseudonym, requests, emails, tokens, auditRows } = result;
   printLine(
-    `the user is now ${pseudonym} in ${plural(requests, 'request')}, ${plural(letters, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
+    `the user is now ${pseudonym} in ${plural(requests, 'request')}, ${plural(emails, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
   );
   printLine('logs, backups and sent emails may still contain the name: see docs/operators/personal-data.md');
 }

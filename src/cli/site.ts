@@ -66,9 +66,9 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
   printRows(await askNodes(url, WaitingMail, {}, readLimit(options)), options, {
     none: 'no email is waiting',
     header: ['USER', 'EMAILS', 'SINCE', 'WAITING FOR', 'NEXT', 'ERROR'],
-    cells: ({ user, letters, since, waitsFor, nextAt, lastError }) => [
+    cells: ({ user, emails, since, waitsFor, nextAt, lastError }) => [
       user,
-      letters,
+      emails,
       formatTime(since),
       reasons[waitsFor],
       formatTime(nextAt),

@@ -25,15 +25,15 @@
  * All locks, from first to last. Events do not need a lock, because they are always new rows.
  * - `webhooks`: the set of webhooks, and the last event that was scanned for webhooks
  * - `library`: an import holds this lock, so that no library is removed while the import adds volumes
- * - `places`: allocation of positions on volumes
+ * - `positions`: allocation of positions on volumes
  * - `volume`: names of new volumes
  * - `catalogue`: the set of files
- * - `turns`: the choice of the next email to send
+ * - `sender`: the choice of the next email to send
  */
 export const lockOrder = [
   'webhooks',
   'library',
-  'places',
+  'positions',
   'volume',
   'catalogue',
   'request',
@@ -44,8 +44,8 @@ export const lockOrder = [
   'disk',
   'stager',
   'staging',
-  'turns',
-  'letter',
+  'sender',
+  'email',
   'webhook',
 ] as const;
 

@@ -131,7 +131,7 @@ export const advisoryKeys = {
   /** Lock for adding files to the catalogue, and for matching requests against it. */
   catalogue: 2,
   /** Lock for allocating positions on volumes. */
-  places: 3,
+  positions: 3,
   demo: 4,
   /** Lock for deleting events. The function `number_events` also takes this lock, if it is free. */
   history: 5,

@@ -37,7 +37,7 @@ export interface Database {
   /** Limiter of `streamPool`. */
   longReads: LongReads;
   /** Limiter for queries on the main pool that try to read a list within a second. */
-  looks: LongReads;
+  shortReads: LongReads;
   /** Limiter for transactions on the main pool that wait for the catalogue's lock. */
   takers: LongReads;
   /** Limiter for transactions on the main pool that may wait long for a lock other than the catalogue's. */
@@ -232,7 +232,7 @@ function createLimiters(connections: number, streams: number, options: DatabaseO
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {
     longReads: new LongReads({ ...common, slots: streams, waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS }),
-    looks: new LongReads({ ...common, slots: half, waitMs: CONNECT_MS, what: 'lists' }),
+    shortReads: new LongReads({ ...common, slots: half, waitMs: CONNECT_MS, what: 'lists' }),
     takers: new LongReads({ ...changes, slots: part(3), what: 'requests' }),
     changers: new LongReads({ ...changes, slots: part(3) }),
     keepers: new LongReads({ ...changes, slots: part(5) }),

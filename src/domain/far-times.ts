@@ -85,7 +85,7 @@ const all: readonly Times[] = [
   },
   {
     ...{ kind: 'link-far-ahead', table: sql`archive_link t`, key: sql`t.file_id` },
-    ...{ thing: sql`'link of file ' || t.file_id`, columns: [['look_at', RETRY]] },
+    ...{ thing: sql`'link of file ' || t.file_id`, columns: [['check_at', RETRY]] },
   },
   {
     ...{ kind: 'staging-far-ahead', table: sql`staging t`, key: sql`t.file_id` },

@@ -35,7 +35,7 @@ export interface DatabaseLocation {
 
 export interface SiteIdentity {
   identity: string;
-  place: DatabaseLocation | null;
+  location: DatabaseLocation | null;
   /** Whether an engine is writing stamps, or ended without a clean shutdown. */
   isStamping: boolean;
   /** Why no engine may work until a takeover; null if engines may work. */
@@ -73,7 +73,7 @@ const isForeign =
 
 export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
   const [row] = await ctx.db.rows<SiteIdentity>(
-    sql`SELECT identity::text AS identity, place, is_stamping AS "isStamping", fenced, problem,
+    sql`SELECT identity::text AS identity, location, is_stamping AS "isStamping", fenced, problem,
           (SELECT coalesce(json_agg(json_build_object('path', o.path, 'problem', o.problem, 'isDisk', ${isDisk}) ORDER BY o.path), '[]')
            FROM foreign_directory o WHERE ${isForeign()}) AS foreign,
           extract(epoch FROM pg_postmaster_start_time())::text AS started,
@@ -108,8 +108,10 @@ export async function readFence(ctx: Context): Promise<string | null> {
 }
 
 /** Records the database's location. Clears `isStamping`, which an engine sets again with its next stamp. */
-export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
-  await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
+export async function acceptLocation(ctx: Context, location: DatabaseLocation): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE site_identity SET location = ${JSON.stringify(location)}::jsonb, is_stamping = false`,
+  );
 }
 
 export async function recordProblem(ctx: Context, problem: string | null): Promise<void> {
@@ -167,7 +169,7 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
  * @param asOf time of the backup in RFC 3339 format, as `backup` and `restore` show it
  */
 export function fenceRestored(asOf: string): Sql {
-  return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, place = NULL,
+  return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, location = NULL,
       is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}`}`;
 }
 
@@ -186,10 +188,10 @@ export async function beginTakeover(ctx: Context, isNew: boolean): Promise<strin
   });
 }
 
-export async function endTakeover(ctx: Context, place: DatabaseLocation, taken: readonly string[]): Promise<void> {
+export async function endTakeover(ctx: Context, location: DatabaseLocation, taken: readonly string[]): Promise<void> {
   await transaction(ctx.db.pool, 'endTakeover', async (tx) => {
     await tx.query(
-      sql`UPDATE site_identity SET fenced = NULL, problem = NULL, place = ${JSON.stringify(place)}::jsonb, is_stamping = false`,
+      sql`UPDATE site_identity SET fenced = NULL, problem = NULL, location = ${JSON.stringify(location)}::jsonb, is_stamping = false`,
     );
     await tx.query(sql`DELETE FROM foreign_directory`); // engines will detect foreign directories again and record them
     const action = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;

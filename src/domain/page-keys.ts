@@ -256,8 +256,8 @@ function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
 }
 
-function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
-  const [parent, key] = [raw(place.parent), raw(place.key)];
+function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
+  const [parent, key] = [raw(list.parent), raw(list.key)];
   // omit absent conditions, so that the planner can use the indexes
   // these conditions match the index on the ordinals of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];

@@ -92,6 +92,6 @@ export async function takeOverSite(
     open = present.filter((_each, n) => !taken[n]);
   }
   const taken = present.map(({ mountpoint }) => mountpoint);
-  await endTakeover(ctx, await ownership.findPlace(site), taken);
+  await endTakeover(ctx, await ownership.findLocation(site), taken);
   return { taken, missing };
 }

@@ -216,7 +216,7 @@ interface BatchDirectory {
 }
 
 /** Returns why the contents of a copy's directory are not durable; undefined if they are durable. */
-type FailureOf = (place: CopyLocation) => Error | undefined;
+type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
  * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next

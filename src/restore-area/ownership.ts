@@ -184,18 +184,18 @@ export class Ownership {
   private async checkNow(stamps: boolean): Promise<string | undefined> {
     const startedAt = performance.now();
     const site = await readIdentity(this.ctx);
-    const place = await this.findPlace(site);
+    const location = await this.findLocation(site);
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
     const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine on another host recorded the problem
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
-    let problem = findMove(site.place, place);
+    let problem = findMove(site.location, location);
     const returned = this.awaitFormerOwner(site, seen);
     const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
-    if (reason() === undefined && !isSamePlace(site.place, place)) {
+    if (reason() === undefined && !isSameLocation(site.location, location)) {
       problem = this.watch(site, seen);
-      if (problem === undefined) await acceptLocation(this.ctx, place);
+      if (problem === undefined) await acceptLocation(this.ctx, location);
     } else this.watchedSince = undefined;
     if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
@@ -231,7 +231,7 @@ export class Ownership {
 
   /** Watches the stamps after the database server restarts. @returns the reason why no engine may work yet */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
-    if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
+    if (this.isAccepted || site.location === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
       this.watchedSince = undefined;
       return 'the database server was restarted or copied, and no owner record can be read: mount a restore disk or library';
@@ -245,15 +245,15 @@ export class Ownership {
   }
 
   /** Returns the database's location: its cluster, its directory, and its server's start time. */
-  async findPlace({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
+  async findLocation({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
   }
 
   /** Returns whether another database may have the same identity as this database. */
   async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
-    const place = await this.findPlace(site);
-    if (findMove(site.place, place) !== undefined || this.watchedSince !== undefined) return true;
+    const location = await this.findLocation(site);
+    if (findMove(site.location, location) !== undefined || this.watchedSince !== undefined) return true;
     for (const { owner } of found) {
       if (owner?.identity === site.identity && (await this.findProblem(site, '', owner)) !== undefined) return true;
     }
@@ -394,7 +394,7 @@ const FIELDS = ['system', 'database', 'directory', 'inode'] as const;
 const differ = (from: DatabaseLocation, to: DatabaseLocation, field: keyof DatabaseLocation) =>
   from[field] !== null && to[field] !== null && from[field] !== to[field];
 
-function isSamePlace(from: DatabaseLocation | null, to: DatabaseLocation): boolean {
+function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): boolean {
   if (from === null || FIELDS.some((field) => differ(from, to, field))) return false;
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }

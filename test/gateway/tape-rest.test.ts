@@ -112,7 +112,7 @@ test('files that cannot be staged fail with their own errors and stay failed, an
   expect(files.map(({ path, state, error }) => [path, state, error])).toEqual([
     ['/e/none', 'FAILED', expect.stringContaining('no such file')],
     ['/e', 'FAILED', expect.stringContaining('directory')],
-    ['/e/primary', 'FAILED', expect.stringContaining('primary place')],
+    ['/e/primary', 'FAILED', expect.stringContaining('primary path')],
     ['/e/1', 'COMPLETED', undefined],
     ['/e/2', 'COMPLETED', undefined],
     ['/e/3', 'FAILED', expect.stringContaining('quota has no room')],

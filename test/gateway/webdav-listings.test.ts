@@ -73,13 +73,13 @@ test('the response for a hidden directory does not depend on the number of its f
   await addFiles(app.ctx, [...directory('a'), ...directory('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
   await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
   await setPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
-  await app.ctx.db.pool.query('CREATE SEQUENCE looks; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');
+  await app.ctx.db.pool.query('CREATE SEQUENCE shortReads; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');
   await app.ctx.db.pool.query(
     `CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE plpgsql AS $$
-     BEGIN PERFORM nextval('looks'); RETURN path_ruled_for(path, wanted, who, groups); END $$`,
+     BEGIN PERFORM nextval('shortReads'); RETURN path_ruled_for(path, wanted, who, groups); END $$`,
   );
   const looksOf = async (work: () => Promise<unknown>): Promise<number> => {
-    const read = async () => (await app.ctx.db.pool.query('SELECT last_value::int AS n FROM looks')).rows[0].n;
+    const read = async () => (await app.ctx.db.pool.query('SELECT last_value::int AS n FROM shortReads')).rows[0].n;
     const before = await read();
     await work();
     return (await read()) - before;
@@ -110,10 +110,10 @@ test('listings of directories need a slot, and a request for a single directory 
     await addFiles(app.ctx, [{ path: '/wide/a' }, { path: '/wide/b' }]);
     const findWide = (depth: string) => find('/wide', depth, { ...alice, url: busy.url });
     const gate = createGate();
-    const { looks } = busy.ctx.db;
-    const enter = looks.enter.bind(looks);
+    const { shortReads } = busy.ctx.db;
+    const enter = shortReads.enter.bind(shortReads);
     const held = new Promise<void>((resolve) => {
-      Object.assign(looks, {
+      Object.assign(shortReads, {
         enter: async (...args: Parameters<typeof enter>) => {
           resolve();
           await gate.opened;

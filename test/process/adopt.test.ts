@@ -417,7 +417,7 @@ test('finish also removes the old names of copies that were removed or restored 
   expect([b, c].map((file) => readFileSync(site.mountpoint + file, 'utf8'))).toEqual([b, c].map(bytesOf));
   rmSync(oldName(a));
   expect((await finish()).counts).toEqual(ended);
-  expect(await ask(`SELECT FROM adopted WHERE kind = 'COPY' AND place IS NOT NULL`)).toEqual([]);
+  expect(await ask(`SELECT FROM adopted WHERE kind = 'COPY' AND source_path IS NOT NULL`)).toEqual([]);
 });
 
 test('finish removes a link to a copy that was released, with its old name', async () => {

@@ -89,8 +89,8 @@ async function end(id: number, ...files: string[]): Promise<void> {
 
 const settleDue = () =>
   waitForWork('no link to be due', async () => {
-    const settled = 'look_at IS NULL OR problem IS NOT NULL OR NOT is_there AND at IS NOT NULL';
-    return (await count(`SELECT FROM archive_link WHERE look_at = '1970-01-01' OR NOT (${settled})`)) === 0;
+    const settled = 'check_at IS NULL OR problem IS NOT NULL OR NOT is_there AND at IS NOT NULL';
+    return (await count(`SELECT FROM archive_link WHERE check_at = '1970-01-01' OR NOT (${settled})`)) === 0;
   });
 const waitForNoRows = () =>
   waitForWork('the rows of links to go', async () => (await count('SELECT FROM archive_link')) === 0);
@@ -238,7 +238,7 @@ test('two engines that settle the same link leave it right, and a late link of a
   const { id } = await restore('/badc/a');
   await settleDue();
   const stop = new AbortController().signal;
-  expect(await count(`UPDATE archive_link SET look_at = '1970-01-01'`)).toBe(1);
+  expect(await count(`UPDATE archive_link SET check_at = '1970-01-01'`)).toBe(1);
   const [early, late] = [new LinkKeeper(app.ctx), new LinkKeeper(app.ctx)];
   await Promise.all([early.settleAll(stop), late.settleAll(stop)]);
   expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));

@@ -28,22 +28,22 @@ const dryRun = (quota: string, pattern: string, ...more: string[]) =>
 
 interface Part {
   volume: string | null;
-  place: number | null;
+  position: number | null;
   reason: string;
   files: number;
   explanation: string;
 }
 interface Waiting {
   files: number;
-  place: number | null;
+  position: number | null;
   end: { earliest: string; planned: string; latest: string } | null;
 }
 
 async function readWaiting(id: number): Promise<(Waiting & { parts: Part[] }) | null> {
   type View = { request: { waiting: (Waiting & { parts: Edges<Part> }) | null } };
   const query = `query ($id: Int!) { request(id: $id) { waiting {
-    files place end { earliest planned latest }
-    parts { edges { node { volume place reason files explanation } } }
+    files position end { earliest planned latest }
+    parts { edges { node { volume position reason files explanation } } }
   } } }`;
   const { waiting } = (await askData<View>(app, query, { id })).request;
   return waiting && { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) };
@@ -124,7 +124,7 @@ describe('while no engine works', () => {
       code: 0,
       lines: [
         'files       4, 5.00 GB',
-        'on disk     1, 1.00 GB, 1 of them at their primary place',
+        'on disk     1, 1.00 GB, 1 of them at their primary path',
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
         'no position 1: the catalogue contains no position on a volume',
         'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
@@ -146,9 +146,9 @@ describe('while no engine works', () => {
   test('a waiting request reports that no engine works, and which files have no position on tape', async () => {
     const id = await makeRequest(app, { quota: 'ann', patterns: '/idle' });
     expect(await readWaiting(id)).toMatchObject({
-      ...{ files: 3, place: null, end: null },
+      ...{ files: 3, position: null, end: null },
       parts: [
-        { volume: null, reason: 'NO_PLACE', files: 1 },
+        { volume: null, reason: 'NO_POSITION', files: 1 },
         { volume: 'I1', reason: 'NO_DRIVE', files: 1 },
         { volume: 'I2', reason: 'NO_DRIVE', files: 1 },
       ],
@@ -188,16 +188,16 @@ describe('while no engine works', () => {
     expect(await counted('ben')).toEqual(none);
   });
 
-  test('files at their primary place are counted apart from restored copies', async () => {
+  test('files at their primary path are counted apart from restored copies', async () => {
     expect((await dryRun('ann', '/primary/')).stdout).toContain(
-      '\non disk     3, 3.00 kB, 2 of them at their primary place\n',
+      '\non disk     3, 3.00 kB, 2 of them at their primary path\n',
     );
     expect((await dryRun('ann', '/primary/taped')).stdout).not.toContain('primary');
     const { stdout } = await run('request', '--quota', 'ann', '--pattern', '/primary/');
     const [, id = ''] =
-      /^request (\d+): 4 files, 4\.00 kB, 2 of them at their primary place, kept until /.exec(stdout) ?? [];
+      /^request (\d+): 4 files, 4\.00 kB, 2 of them at their primary path, kept until /.exec(stdout) ?? [];
     expect((await run('show', id)).stdout).toMatch(
-      /\nON DISK +3 of 4 files, 3\.00 kB of 4\.00 kB, 2 of them at their primary place\n/,
+      /\nON DISK +3 of 4 files, 3\.00 kB of 4\.00 kB, 2 of them at their primary path\n/,
     );
     const query = '{ tapeFiles(match: "/primary/") { edges { node { path isAtPrimaryPlace restoredPath } } } }';
     const { tapeFiles } = await askData<{ tapeFiles: Edges<object> }>(app, query);
@@ -256,7 +256,7 @@ describe('while an engine works', () => {
     );
 
     interface Queued {
-      place: number | null;
+      position: number | null;
       volume: string;
       files: number;
       drive: string | null;
@@ -265,12 +265,12 @@ describe('while an engine works', () => {
     const { plan } = await askData<{ plan: { at: string; drives: object[]; queue: Edges<Queued> } }>(
       app,
       `{ plan { at drives { name isClaimed isOpen volume filesRunning }
-        queue { edges { node { place volume files drive start } } } } }`,
+        queue { edges { node { position volume files drive start } } } } }`,
     );
     expect(plan.drives).toEqual([{ name: 'drive-1', isClaimed: true, isOpen: true, volume: 'BUSY', filesRunning: 1 }]);
     const queue = plan.queue.edges.map(({ node }) => node);
     const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
-    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, place: null, start: null });
+    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, position: null, start: null });
     expect(later.map(({ volume, files, drive }) => ({ volume, files, drive }))).toEqual([
       { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has used less drive time
       { volume: 'ONE', files: 1, drive: 'drive-1' },
@@ -278,12 +278,12 @@ describe('while an engine works', () => {
 
     expect(await readWaiting(busy)).toMatchObject({ files: 1, parts: [{ volume: 'BUSY', reason: 'READING' }] });
     expect(await readWaiting(held)).toMatchObject({
-      ...{ end: null, place: null },
+      ...{ end: null, position: null },
       parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'its volume is suspended: it squeaks' }],
     });
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
     expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });
-    expect(second?.place).toBe((first?.place ?? 0) + 1);
+    expect(second?.position).toBe((first?.position ?? 0) + 1);
     // twelve files of 3 GB at 360 MB/s take 100 s plus locates; the second request then needs its own mount
     const ends = [first?.end, second?.end].map((end) => {
       const secondsTo = (time = '') => secondsBetween(plan.at, time) ?? Number.NaN;
@@ -369,11 +369,11 @@ describe('while reads and room are held back', () => {
     expect(waiting.end).toBeNull();
     const { plan } = await askData<{ plan: { queue: object } }>(
       app,
-      '{ plan { queue(first: 9) { edges { node { place drive start end problem } } } } }',
+      '{ plan { queue(first: 9) { edges { node { position drive start end problem } } } } }',
     );
     const problem = 'no restore disk has room for its files';
     expect(plan.queue).toMatchObject({
-      edges: expect.arrayContaining([{ node: { place: null, drive: null, start: null, end: null, problem } }]),
+      edges: expect.arrayContaining([{ node: { position: null, drive: null, start: null, end: null, problem } }]),
     });
     expect((await run('plan', String(beyond))).stdout).toContain(
       `request ${beyond}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`,

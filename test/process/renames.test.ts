@@ -202,21 +202,21 @@ test("the late check of a renamed file's link leaves the link of the file that h
   };
   // as if the link was removed less than ten minutes ago, after the check of the rename; `change` voids other checks
   await app.ctx.db.pool.query(
-    `INSERT INTO archive_link (file_id, at, target, is_there, look_at, change)
+    `INSERT INTO archive_link (file_id, at, target, is_there, check_at, change)
        SELECT id, $1, $2, false, clock_timestamp() AT TIME ZONE 'utc' + interval '5 minutes', 1000 FROM tape_file WHERE path = '/late/z'
-     ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = false, look_at = excluded.look_at, change = 1000`,
+     ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = false, check_at = excluded.check_at, change = 1000`,
     [linkAt('/late/a'), `${app.restoreDir}/late/a`],
   );
   await addTaped(app.ctx, library, [{ path: '/late/a', volume: 'K2' }]);
   const second = await restore('/late/a');
   await waitForLink('/late/a');
   await waitFor('its link to be settled', async () => {
-    const ofNew = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/a' AND l.look_at IS NULL`;
+    const ofNew = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/a' AND l.check_at IS NULL`;
     return (await app.ctx.db.pool.query(ofNew)).rowCount === 1;
   });
   expect(await isForgotten()).toBe(false);
   await app.ctx.db.pool.query(
-    `UPDATE archive_link SET look_at = '1970-01-01' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/late/z')`,
+    `UPDATE archive_link SET check_at = '1970-01-01' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/late/z')`,
   );
   await waitFor('the late look', isForgotten);
   await waitForLink('/late/a');

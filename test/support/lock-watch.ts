@@ -7,11 +7,11 @@ import { observeTransactions, type TransactionRun } from '../../src/db/transacti
 const lockOfTable: Record<string, Lock> = {
   ...{ library: 'library', volume: 'volume', request: 'request', quota: 'quota', tape_file: 'file', recall: 'recall' },
   ...{ drive: 'drive', restore_disk: 'disk', stager: 'stager', staging: 'staging', webhook: 'webhook' },
-  ...{ mail_sender: 'turns', notification: 'letter' },
+  ...{ mail_sender: 'sender', notification: 'email' },
 };
 const lockOfAlias: Record<string, Lock> = {
   ...{ b: 'library', v: 'volume', r: 'request', q: 'quota', f: 'file', c: 'recall', d: 'drive', k: 'disk' },
-  ...{ y: 'stager', g: 'staging', s: 'turns', n: 'letter', w: 'webhook' },
+  ...{ y: 'stager', g: 'staging', s: 'sender', n: 'email', w: 'webhook' },
 };
 
 /** Locks that a kind of transaction may take a second time, on rows that the transaction has already locked. */
@@ -63,12 +63,12 @@ export function takingsOf(statement: Sql): Taking[] {
   for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? ''];
     // safe: a transaction that inserts a notification has already locked the request
-    const waits = lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index));
+    const waits = lock !== 'email' && /ON CONFLICT/.test(text.slice(match.index));
     add(match.index, lock, waits ? 'write' : 'own');
   }
   if (/pg_advisory_xact_lock/.test(text)) {
     const key = statement.values.at(-1);
-    add(0, advisoryLocks.get(key) ?? 'places', 'row');
+    add(0, advisoryLocks.get(key) ?? 'positions', 'row');
   }
   return found.sort((a, b) => a.at - b.at).map(({ taking }) => taking);
 }

@@ -72,7 +72,7 @@ export function useSettledSystem(): void {
          UNION ALL SELECT FROM webhook_message WHERE state = 'PENDING'
          UNION ALL SELECT FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)
          UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'
-         UNION ALL SELECT FROM archive_link WHERE is_there AND look_at IS NOT NULL`,
+         UNION ALL SELECT FROM archive_link WHERE is_there AND check_at IS NOT NULL`,
       );
       return rows.length === 0;
     });

@@ -14,7 +14,7 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
     'UPDATE webhook SET next_try_at = $1 WHERE next_try_at > $1',
     `UPDATE webhook_message SET next_try_at = $1 WHERE state = 'PENDING' AND next_try_at > $1`,
     'UPDATE verification SET not_before = $1 WHERE not_before > $1',
-    'UPDATE archive_link SET look_at = $1 WHERE look_at > $1 AND is_there',
+    'UPDATE archive_link SET check_at = $1 WHERE check_at > $1 AND is_there',
   ]) {
     await pool.query(statement, time);
   }
@@ -30,7 +30,7 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
          AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AND withdrawn_at IS NULL
          AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
        ) AS "tape copies to confirm",
-       (SELECT count(*) FROM archive_link WHERE look_at <= $1) AS "links to settle",
+       (SELECT count(*) FROM archive_link WHERE check_at <= $1) AS "links to settle",
        (SELECT count(*) FROM notification WHERE state = 'PENDING') AS "emails to send",
        (SELECT count(*) FROM webhook_message WHERE state = 'PENDING') AS "webhook messages to send",
        (SELECT count(*) FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)

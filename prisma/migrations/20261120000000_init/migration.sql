@@ -282,12 +282,12 @@ CREATE TABLE "adopted" (
   "kind" TEXT NOT NULL,
   "id" BIGINT NOT NULL,
   "digest" TEXT NOT NULL,
-  "place" TEXT,
+  "source_path" TEXT,
   "at" TIMESTAMP(6) NOT NULL,
-  "place_disk_id" INTEGER,
-  "place_ino" BIGINT,
-  "place_mtime_ns" BIGINT,
-  "place_size" BIGINT,
+  "source_disk_id" INTEGER,
+  "source_ino" BIGINT,
+  "source_mtime_ns" BIGINT,
+  "source_size" BIGINT,
 
   CONSTRAINT "adopted_pkey" PRIMARY KEY ("kind", "id")
 );
@@ -306,13 +306,13 @@ CREATE TABLE "archive_link" (
   "target" TEXT,
   "is_there" BOOLEAN NOT NULL DEFAULT false,
   "change" BIGINT NOT NULL DEFAULT 0,
-  "look_at" TIMESTAMP(6),
+  "check_at" TIMESTAMP(6),
   "problem" TEXT,
 
   CONSTRAINT "archive_link_pkey" PRIMARY KEY ("file_id"),
   CONSTRAINT "archive_link_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
-CREATE INDEX "archive_link_look_at_file_id_idx" ON "archive_link" ("look_at", "file_id");
+CREATE INDEX "archive_link_check_at_file_id_idx" ON "archive_link" ("check_at", "file_id");
 
 -- Users and their quotas ----------------------------------------------------------------------------------------------
 
@@ -589,12 +589,12 @@ CREATE TABLE "running_process" (
   CONSTRAINT "running_process_pkey" PRIMARY KEY ("id")
 );
 
--- One row. A copy of the database has the same identity: `place` and `owner_stamp` show that it is a copy.
+-- One row. A copy of the database has the same identity: `location` and `owner_stamp` show that it is a copy.
 CREATE TABLE "site_identity" (
   "id" INTEGER NOT NULL DEFAULT 1,
   "identity" UUID NOT NULL,
   "database" UUID NOT NULL,
-  "place" JSONB,
+  "location" JSONB,
   "is_stamping" BOOLEAN NOT NULL DEFAULT false,
   "fenced" TEXT,
   "problem" TEXT,
@@ -1110,10 +1110,10 @@ CREATE TRIGGER tape_file_disk_path BEFORE UPDATE OF "stage", "disk_id", "changed
 -- Every change of a copy schedules a check of its link, regardless of the statement. The time is in the past for any clock.
 CREATE FUNCTION mark_link() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF (NEW.stage = 'RESTORED' OR NEW.changed_disk_id IS NOT NULL) AND EXISTS (SELECT FROM link_root r WHERE r.path IS NOT NULL) THEN
-    INSERT INTO archive_link (file_id, look_at) VALUES (NEW.id, '1970-01-01')
-      ON CONFLICT (file_id) DO UPDATE SET look_at = '1970-01-01', change = archive_link.change + 1;
+    INSERT INTO archive_link (file_id, check_at) VALUES (NEW.id, '1970-01-01')
+      ON CONFLICT (file_id) DO UPDATE SET check_at = '1970-01-01', change = archive_link.change + 1;
   ELSE
-    UPDATE archive_link SET look_at = '1970-01-01', change = change + 1 WHERE file_id = NEW.id;
+    UPDATE archive_link SET check_at = '1970-01-01', change = change + 1 WHERE file_id = NEW.id;
   END IF;
   RETURN NULL;
 END $$;

@@ -172,7 +172,7 @@ function printImport(
   for (const line of describeWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {
-    printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary place`);
+    printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary path`);
   }
   if (addedWithoutCopy > 0) {
     printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: stored as T, without a copy in the restore area`);

@@ -97,9 +97,9 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the end of a line about files on disk, such as `, 3 of them at their primary place`. */
+/** Returns the end of a line about files on disk, such as `, 3 of them at their primary path`. */
 export function atPrimaryPlace(files: number): string {
-  return files === 0 ? '' : `, ${files} of them at their primary place`;
+  return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
 
 /** Returns whether a request has released its files, even if they are still on disk. */
@@ -294,7 +294,7 @@ async function readParts(url: string, id: number) {
 }
 
 /** Reasons for waiting that affect the whole queue, not only single files. */
-const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
+const QUEUE_REASONS = ['NO_DRIVE', 'NO_POSITION'];
 
 /**
  * Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for this reason.

@@ -94,11 +94,11 @@ export async function copyFile(
 
 /** Reads pg_control until two reads return the same bytes, because the server may be writing to the file. */
 function readWhole(fd: number): Buffer {
-  const look = () => {
+  const read = () => {
     const buffer = Buffer.alloc(CHUNK);
     return buffer.subarray(0, fs.readSync(fd, buffer, 0, CHUNK, 0));
   };
-  for (let [before, now] = [look(), look()]; ; [before, now] = [now, look()]) if (before.equals(now)) return now;
+  for (let [before, now] = [read(), read()]; ; [before, now] = [now, read()]) if (before.equals(now)) return now;
 }
 
 export async function createDirectories(

@@ -35,14 +35,14 @@ interface Options {
 }
 
 /** Interval in milliseconds between checks for slow readers while another reader waits for a slot. */
-const LOOK_MS = 500;
+const CHECK_MS = 500;
 
 export class LongReads {
   readonly slots: number;
   private readonly options: Options;
   private readonly waiting = new Set<Waiting>();
   private readonly readers = new Set<Reader>();
-  private look: NodeJS.Timeout | undefined;
+  private check: NodeJS.Timeout | undefined;
 
   constructor(options: Options) {
     this.slots = options.slots;
@@ -96,7 +96,7 @@ export class LongReads {
         wanted?.removeEventListener('abort', giveUp);
         clearTimeout(timer);
         this.waiting.delete(waiting);
-        if (this.waiting.size === 0) clearInterval(this.look);
+        if (this.waiting.size === 0) clearInterval(this.check);
       };
       const take = () => {
         leave();
@@ -108,7 +108,7 @@ export class LongReads {
         leave();
         reject(this.refusal(reader));
       }, this.options.waitMs);
-      if (this.waiting.size === 0) this.look = setInterval(() => this.dropSlow(), LOOK_MS);
+      if (this.waiting.size === 0) this.check = setInterval(() => this.dropSlow(), CHECK_MS);
       this.waiting.add(waiting);
       this.dropSlow();
     });

@@ -104,11 +104,11 @@ export async function readList<Row extends object, T>(
 ): Promise<T> {
   const short = await readShort<Row>({ db, share, reader }, list);
   if (short) return await consume(pageOf(short));
-  const place = await db.longReads.enter(share, reader);
+  const slot = await db.longReads.enter(share, reader);
   try {
-    return await withSnapshot(db.streamPool, ({ stream }) => consume(atPace(stream<Row>(list), place)));
+    return await withSnapshot(db.streamPool, ({ stream }) => consume(atPace(stream<Row>(list), slot)));
   } finally {
-    place.leave();
+    slot.leave();
   }
 }
 
@@ -139,7 +139,7 @@ export async function askSoon<Row extends object>(
   statement: Sql,
   by?: 'scan' | 'index',
 ): Promise<Row[] | undefined> {
-  const { leave } = await db.looks.enter(share, reader);
+  const { leave } = await db.shortReads.enter(share, reader);
   try {
     return await (by === 'scan'
       ? queryWithin<Row>(db.pool, statement, SCAN_MS, PARALLEL)

@@ -47,17 +47,17 @@ export async function readTextList<T>(
   const { db, share, reader } = asker;
   const soon = await askShort(asker, list);
   if (soon && isShort(soon)) return await consume(...pageOf(soon));
-  const place = await db.longReads.enter(share, reader);
+  const slot = await db.longReads.enter(share, reader);
   try {
     return await withSnapshot(db.streamPool, async ({ query, copy }) => {
       if (list.isScan) await query(setLocally(PARALLEL));
       const late = soon ?? (await query<Short>(shortOf(list)));
       if (isShort(late)) return await consume(...pageOf(late));
       const { count, found } = await findLong(list, query);
-      return await consume(count, atPace(withCommas(copy(longOf(found))), place));
+      return await consume(count, atPace(withCommas(copy(longOf(found))), slot));
     });
   } finally {
-    place.leave();
+    slot.leave();
   }
 }
 

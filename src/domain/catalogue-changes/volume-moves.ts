@@ -98,7 +98,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
   const { from, to } = await findVolumes(tx.query, names);
   if (to && to.used >= from.used && to.nextPosition >= from.nextPosition) return;
-  await lockAdvisory(tx, 'places');
+  await lockAdvisory(tx, 'positions');
   await tx.query(
     sql`INSERT INTO volume (name, library_id, medium, used, next_position)
         SELECT ${names.to}, v.library_id, v.medium, v.used, v.next_position FROM volume v WHERE v.id = ${from.id}

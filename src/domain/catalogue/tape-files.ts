@@ -126,18 +126,18 @@ export interface KnownFile {
   checksum: string | null;
   isWithdrawn: boolean;
   /** Position of the tape copy; null if unknown. */
-  place: TapePosition | null;
+  tapePosition: TapePosition | null;
 }
 
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
-  const rows = await ctx.db.rows<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
+  const rows = await ctx.db.rows<Omit<KnownFile, 'tapePosition'> & { volume: string | null; position: bigint | null }>(
     sql`SELECT f.id, f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
         FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );
   return new Map(
     rows.map(({ volume, position, ...file }) => {
-      const place = volume === null || position === null ? null : { volume, position };
-      return [file.path, { ...file, place }];
+      const tapePosition = volume === null || position === null ? null : { volume, position };
+      return [file.path, { ...file, tapePosition }];
     }),
   );
 }

@@ -75,7 +75,7 @@ export async function skipUsedPositions(ctx: Context, last: TapePosition): Promi
   const { volume, position } = last;
   const number = BigInt(volume.slice(2));
   await transaction(ctx.db.pool, 'skipUsedPositions', async (tx) => {
-    await lockAdvisory(tx, 'places');
+    await lockAdvisory(tx, 'positions');
     await tx.query(
       sql`INSERT INTO volume (name, used, next_position) SELECT ${nameOf(number + 1n)}, 0, 1
           WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name ~ ${archiveVolumes.source}
@@ -103,7 +103,7 @@ export async function reservePositions(
   { sizes, volumeSize }: { sizes: readonly bigint[]; volumeSize: bigint },
 ): Promise<TapePosition[]> {
   return await transaction(ctx.db.pool, 'reservePositions', async (tx) => {
-    await lockAdvisory(tx, 'places');
+    await lockAdvisory(tx, 'positions');
     const [newest] = await tx.query<OpenVolume>(
       sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
             v.library_id <> ${FIRST_LIBRARY} OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isClosed"

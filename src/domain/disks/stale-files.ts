@@ -46,9 +46,9 @@ const staleColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) A
 
 const staleRows = sql`stale_partial_file l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
 
-export async function readStaleFilesOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<StaleFile[]> {
+export async function readStaleFilesOn(ctx: Context, copy: { fileId: bigint; diskId: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
-    sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
+    sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.file_id = ${copy.fileId} AND l.disk_id = ${copy.diskId} ORDER BY l.id`,
   );
 }
 

@@ -28,7 +28,7 @@ export interface PutBack {
    * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails, perhaps for a
    * second time.
    */
-  letters: number;
+  emails: number;
   /**
    * Number of tokens that were valid at the time of the backup. If a token was revoked after the backup, the restored
    * database accepts the token again.
@@ -62,7 +62,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
     await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
     const [row] = await tx.query<PutBack>(
       sql`SELECT (SELECT CASE WHEN last_value < max_value THEN last_value + 1 END::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
-            (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS letters,
+            (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,
             (SELECT count(*)::int FROM api_token WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${now}::timestamp)) AS tokens`,
     );
     if (!row) throw new Error('the database answers nothing');

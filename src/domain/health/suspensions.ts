@@ -41,8 +41,8 @@ type DriveUse = 'mounting' | 'reading';
  * Returns the SQL condition that the recall `c` may begin: its volume, its drive, its library and at least one waiting
  * user are in service.
  */
-export function mayBegin(place: DriveLocation, use: DriveUse = 'mounting'): Sql {
-  return sql`${isOpen(place, use)}
+export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
+  return sql`${isOpen(location, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
     AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
       SELECT FROM live_request_file h WHERE h.file_id = c.file_id
@@ -274,14 +274,14 @@ export async function readSuspensionsOf(
  * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Each idle drive runs this
  * query every second.
  */
-export async function readOpening(ctx: Context, place: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
+export async function readOpening(ctx: Context, location: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
+    sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(location, 'mounting')}`,
   );
   return rows[0];
 }
 
-export async function isSuspended(ctx: Context, place: DriveLocation, use: DriveUse = 'mounting'): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);
+export async function isSuspended(ctx: Context, location: DriveLocation, use: DriveUse = 'mounting'): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(location, use)}`);
   return rowCount === 0;
 }

@@ -40,7 +40,7 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
   );
 }
 
-export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
+export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'tapePosition'>;
 
 /**
  * Rejects the import if files were renamed, withdrawn or moved since the caller read them. The caller has locked the
@@ -49,8 +49,8 @@ export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
 export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
   if (expected.length === 0) return;
   const [ids, paths] = [expected.map(({ id }) => id), expected.map(({ path }) => path)];
-  const volumes = expected.map(({ place }) => place?.volume ?? null);
-  const positions = expected.map(({ place }) => place?.position ?? null);
+  const volumes = expected.map(({ tapePosition }) => tapePosition?.volume ?? null);
+  const positions = expected.map(({ tapePosition }) => tapePosition?.position ?? null);
   await refuseRows<{ path: string }>(
     tx,
     sql`SELECT s.path FROM unnest(${ids}::bigint[], ${paths}::text[], ${volumes}::text[], ${positions}::bigint[]) AS s (id, path, volume, position)

@@ -58,7 +58,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
         ON CONFLICT (id) DO UPDATE SET path = excluded.path WHERE r.path IS DISTINCT FROM excluded.path
         RETURNING (SELECT path FROM earlier) AS before`,
   );
-  if (rows[0]) await ctx.db.pool.query(sql`UPDATE archive_link SET look_at = '1970-01-01', change = change + 1`);
+  if (rows[0]) await ctx.db.pool.query(sql`UPDATE archive_link SET check_at = '1970-01-01', change = change + 1`);
   await markUnlinked(ctx);
   return rows[0] ?? null;
 }
@@ -69,7 +69,7 @@ const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f
 /** Adds missing link rows for copies that were put in place before the link directory was set. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
-    sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
+    sql`INSERT INTO archive_link (file_id, check_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
         WHERE r.path IS NOT NULL AND ${isUnlinked} ORDER BY f.id ON CONFLICT DO NOTHING`,
   );
 }
@@ -87,8 +87,8 @@ const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.f
 export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]> {
   const now = ctx.now();
   const { rows: claimed } = await ctx.db.pool.query<{ id: bigint }>(
-    sql`UPDATE archive_link a SET look_at = ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM (
-          SELECT l.file_id FROM archive_link l WHERE l.look_at <= ${now}::timestamp ORDER BY l.look_at, l.file_id LIMIT ${limit}
+    sql`UPDATE archive_link a SET check_at = ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM (
+          SELECT l.file_id FROM archive_link l WHERE l.check_at <= ${now}::timestamp ORDER BY l.check_at, l.file_id LIMIT ${limit}
           ${locking.freeLink}) due
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
@@ -153,10 +153,10 @@ export async function recordSettled(ctx: Context, settled: readonly SettledLink[
   if (kept.length > 0) {
     const rows = await ctx.db.rows<{ id: bigint }>(
       sql`WITH free AS (${freeOf(kept)})
-          UPDATE archive_link a SET look_at = m.look_at, is_there = a.is_there AND NOT m.is_gone, problem = m.problem
+          UPDATE archive_link a SET check_at = m.check_at, is_there = a.is_there AND NOT m.is_gone, problem = m.problem
           FROM free, unnest(${kept.map(({ fileId }) => fileId)}::bigint[], ${times}::timestamp[],
             ${kept.map(({ result }) => result === 'gone')}::bool[], ${kept.map(({ problem }) => problem)}::text[])
-            AS m (id, look_at, is_gone, problem)
+            AS m (id, check_at, is_gone, problem)
           WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
     );
     recorded.push(...rows);
@@ -174,7 +174,7 @@ export async function recordSettled(ctx: Context, settled: readonly SettledLink[
 export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await ctx.db.pool.query(
-    sql`UPDATE archive_link a SET look_at = '1970-01-01', change = a.change + 1 FROM (
+    sql`UPDATE archive_link a SET check_at = '1970-01-01', change = a.change + 1 FROM (
           SELECT l.file_id FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[]) ${locking.freeLink}) free
         WHERE a.file_id = free.file_id`,
   );
@@ -201,13 +201,13 @@ export async function recordEarlyLinks(
   copies: readonly { fileId: bigint; diskId: number }[],
 ): Promise<(Link & Pick<DueLink, 'fileId'>)[]> {
   return await ctx.db.rows<Link & Pick<DueLink, 'fileId'>>(
-    sql`INSERT INTO archive_link AS l (file_id, at, target, is_there, look_at)
+    sql`INSERT INTO archive_link AS l (file_id, at, target, is_there, check_at)
         SELECT f.id, ${wantedAt}, ${wantedTarget}, true, ${addSeconds(ctx.now(), CLAIM_SECONDS)}::timestamp
         FROM unnest(${copies.map(({ fileId }) => fileId)}::bigint[], ${copies.map(({ diskId }) => diskId)}::int[]) AS m (id, disk_id)
           JOIN tape_file f ON f.id = m.id JOIN restore_disk k ON k.id = m.disk_id JOIN link_root r ON r.path IS NOT NULL
         WHERE f.stage = 'RESTORING' ORDER BY f.id
         ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = true,
-          look_at = excluded.look_at, change = l.change + 1
+          check_at = excluded.check_at, change = l.change + 1
           WHERE NOT l.is_there OR (l.at = excluded.at AND l.target = excluded.target)
         RETURNING l.file_id AS "fileId", l.at, l.target`,
   );
@@ -228,7 +228,7 @@ export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<Sett
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {
   return await ctx.db.rows<RecordedLink>(
     sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
-        WHERE l.is_there AND (l.look_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
+        WHERE l.is_there AND (l.check_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
         ORDER BY l.file_id LIMIT ${page.limit}`,
   );
 }

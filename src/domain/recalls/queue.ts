@@ -151,7 +151,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
        SELECT f.id, CASE WHEN f.position IS NULL THEN ${pathOnTape} ELSE '' END AS path, CASE WHEN f.position IS NOT NULL THEN
          coalesce(sum(f.size) OVER (ORDER BY f.position, f.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
        FROM tape_file f WHERE f.volume_id = ${volumeId}
-     ) place WHERE id = ANY(${fileIds}::bigint[])`,
+     ) starts WHERE id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map(({ id, ...start }) => [id, start]));
 }

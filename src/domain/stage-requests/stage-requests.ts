@@ -252,7 +252,7 @@ export type LocalityProblem =
   | 'NOT_YOURS'
   | 'DISK_FAILS'
   | 'VOLUME_AWAY'
-  | 'NO_PLACE';
+  | 'NO_POSITION';
 
 export interface LocalityRow {
   path: string;
@@ -285,7 +285,7 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
           WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
           WHEN f.stage = 'RESTORED' THEN
             CASE WHEN f.disk_id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id) THEN 'DISK_FAILS' END
-          WHEN f.volume_id IS NULL THEN 'NO_PLACE'
+          WHEN f.volume_id IS NULL THEN 'NO_POSITION'
           WHEN f.stage = 'ONTAPE' AND EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.volume_id)
             AND NOT (${hasOther} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.copy_volume_id)) THEN 'VOLUME_AWAY' END AS problem
         FROM unnest(${paths}::text[]) AS l (path) LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}`,

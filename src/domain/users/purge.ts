@@ -30,7 +30,7 @@ export interface PurgeResult {
   pseudonym: string;
   /** Number of requests that belonged to the user or mention the user. */
   requests: number;
-  letters: number;
+  emails: number;
   tokens: number;
   auditRows: number;
 }
@@ -128,17 +128,17 @@ async function purgePerson(
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
   await refuseLive(ctx, tx, user);
-  const letters = await purgeEmails(tx, person);
+  const emails = await purgeEmails(tx, person);
   const tokens = await purgeTokens(ctx, tx, person);
   const others = await purgeOthers(tx, person);
   const webhooks = await purgeWebhooks(tx, person);
   const requests = await purgeRequests(tx, person);
   const quotas = await purgeQuota(ctx, tx, person);
-  if (quotas + requests + letters + tokens + others + webhooks + auditRows === 0) {
+  if (quotas + requests + emails + tokens + others + webhooks + auditRows === 0) {
     throw new NotFoundError(`there is no data of user ${quote(user)}`);
   }
-  await tx.query(auditEntry({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
-  return { pseudonym, requests, letters, tokens, auditRows };
+  await tx.query(auditEntry({ object: pseudonym, given: { requests, emails, tokens, auditRows } }));
+  return { pseudonym, requests, emails, tokens, auditRows };
 }
 
 async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<void> {

@@ -125,11 +125,11 @@ export class ArchiveBatch {
       const { file, path, volume, position } = written;
       const lostId = lostIdOf(written);
       const current = found.get(path);
-      const isThere = current?.place?.volume === volume && current.place.position === position;
+      const isThere = current?.tapePosition?.volume === volume && current.tapePosition.position === position;
       if (
         current &&
         !current.isWithdrawn &&
-        (lostId === undefined ? isThere : current.id === lostId && current.place === null)
+        (lostId === undefined ? isThere : current.id === lostId && current.tapePosition === null)
       ) {
         passed.push(written);
         known.push(current);
@@ -162,7 +162,7 @@ export class ArchiveBatch {
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.work.signal);
       this.work.onSource(source);
-      if (old.place) safe.push({ ...source, ...old.place, checksum });
+      if (old.tapePosition) safe.push({ ...source, ...old.tapePosition, checksum });
       else lost.push({ ...source, id: old.id });
     });
     return { fresh, lost, safe };
@@ -294,7 +294,7 @@ interface WrittenFile extends Source, TapePosition {
 async function writeSource(
   library: WritableLibrary,
   source: Source,
-  place: TapePosition,
+  position: TapePosition,
   signal: AbortSignal,
 ): Promise<WrittenFile> {
   return await withSource(source, async (handle) => {
@@ -305,12 +305,12 @@ async function writeSource(
         yield chunk;
       }
     };
-    const size = await library.write(place.volume, place.position, bytes(), signal);
+    const size = await library.write(position.volume, position.position, bytes(), signal);
     if (size !== source.size)
       throw new Error(`the file changed from ${source.size} to ${size} bytes while it was read`);
     if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('the file changed while it was read');
     const { checksum, adler32 } = sums.digest();
-    return { ...source, ...place, checksum, adler32: adler32 ?? undefined };
+    return { ...source, ...position, checksum, adler32: adler32 ?? undefined };
   });
 }
 

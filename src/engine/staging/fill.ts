@@ -52,14 +52,14 @@ const READ_BACKS = 100;
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,
-  { place: staging, measure }: { place: OpenStagingLibrary; measure: MeasureDisks },
+  { library: staging, measure }: { library: OpenStagingLibrary; measure: MeasureDisks },
 ): Promise<number> {
   const staged = await countStaged(ctx, staging.id);
   if (staged.files > staging.depth.files * FULL_FRACTION) return 0;
   const entries = await readUnasked(ctx, staging.id);
   const room = Math.min(staging.depth.files - staged.files, READ_BACKS);
   if (entries.length === 0) return staged.files < READ_BACKS ? await intendReadBacks(ctx, lease, room) : 0;
-  const fill = new Fill(ctx, lease, { place: staging, measure, staged });
+  const fill = new Fill(ctx, lease, { library: staging, measure, staged });
   return await fill.run(groupByVolume(entries));
 }
 
@@ -77,7 +77,7 @@ class Fill {
   constructor(
     ctx: Context,
     lease: StagerLease,
-    { place: staging, measure, staged }: { place: OpenStagingLibrary; measure: MeasureDisks; staged: Staged },
+    { library: staging, measure, staged }: { library: OpenStagingLibrary; measure: MeasureDisks; staged: Staged },
   ) {
     this.ctx = ctx;
     this.lease = lease;

@@ -169,7 +169,7 @@ class Stager {
       () => releaseDue(ctx, staging, make),
       async () => {
         if (mode !== null) return; // while the library is draining, only already requested files are polled
-        await fillDepth(ctx, this.lease, { place: staging, measure: this.options.measure });
+        await fillDepth(ctx, this.lease, { library: staging, measure: this.options.measure });
         await stageIntended(ctx, staging, make);
       },
       () => pollDue(ctx, staging, make),

@@ -187,12 +187,12 @@ async function inLinkDirectory<T>(dir: string, use: (directory: Directory) => Pr
 /** Returns whether the entry is a link into the restore area, or a dangling link. */
 async function mayReplace(
   { target }: Standing,
-  { path: place }: Directory,
+  { path: directory }: Directory,
   entry: string,
   mountpoints: readonly string[],
 ): Promise<boolean> {
   if (target === null) return false;
-  const absolute = path.resolve(place, target);
+  const absolute = path.resolve(directory, target);
   if (mountpoints.some((mountpoint) => isBelow(absolute, mountpoint))) return true;
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
@@ -265,13 +265,13 @@ function linkDirectoriesAbove(at: string): string[] {
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   // DIRECTORY_MODE applies if the directory was created before its mode was recorded
   const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE })];
-  const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
+  const remove = async ({ fdPath: at, path: directory, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
     const [stats, above] = [await lstat(entry), await handle.stat()];
     const hasGroup = [process.getegid?.(), above.gid, wanted.gid].includes(stats.gid);
     const hasMode = modes.includes(stats.mode & 0o777) || isUnfinished(stats);
     if (!stats.isDirectory() || stats.uid !== process.geteuid?.() || !hasGroup || !hasMode) return false;
-    if (!isBelow(path.join(place, path.basename(dir)), root)) return false;
+    if (!isBelow(path.join(directory, path.basename(dir)), root)) return false;
     await rmdir(entry); // fails if the directory is not empty
     return true;
   };

@@ -73,13 +73,13 @@ export function describeEmpty(request: ShownRequest): string {
 
 export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) {
   if (!waiting) return null;
-  const { end, endUnknown, place, parts } = waiting;
+  const { end, endUnknown, position, parts } = waiting;
   return (
     <section aria-labelledby="waiting">
       <h2 id="waiting">Waiting</h2>
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
-        {place !== null && `, at position ${place} of the queue`}.{' '}
+        {position !== null && `, at position ${position} of the queue`}.{' '}
         {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
       </p>
       <ul>

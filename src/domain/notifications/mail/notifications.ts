@@ -45,7 +45,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
   );
   // let PostgreSQL choose the plan: an email's figures cover all of a request's files
   if (due.length > 0) tx.send(plannedFreely());
-  for (const letter of due) await writeEmail(ctx, tx, letter);
+  for (const email of due) await writeEmail(ctx, tx, email);
 }
 
 /**
@@ -120,14 +120,14 @@ const BATCH = 50;
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
-  let letters = 0;
+  let emails = 0;
   while (!stop.aborted) {
     const isDue = isExpiring(ctx);
     const rows = await ctx.db.rows<{ id: number }>(
       sql`SELECT r.id FROM request r WHERE ${isDue} ORDER BY r.retention LIMIT ${BATCH}`,
     );
     if (rows.length === 0) break;
-    letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
+    emails += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
       // check the condition again: another transaction may have changed the requests before they were locked
       const due = await tx.query<DueLetter>(
@@ -140,11 +140,11 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
       tx.send(plannedFreely()); // let PostgreSQL choose the plan: an email's figures cover all of a request's files
-      for (const letter of due) await writeEmail(ctx, tx, letter);
+      for (const email of due) await writeEmail(ctx, tx, email);
       return due.length;
     });
   }
-  return letters;
+  return emails;
 }
 
 /**

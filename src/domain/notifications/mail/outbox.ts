@@ -51,32 +51,32 @@ export const SEND_SECONDS = 900;
  */
 export async function claimMail(
   ctx: Context,
-  { inTurn, send }: { inTurn: boolean; send: (letter: ClaimedMail) => Promise<SendResult> },
+  { inTurn, send }: { inTurn: boolean; send: (email: ClaimedMail) => Promise<SendResult> },
 ): Promise<boolean> {
   const now = ctx.now();
   let claimedUntil = addSeconds(now, CLAIM_SECONDS);
-  const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
+  const email = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
     if (!inTurn) return await claimOldest(tx, { now, claimedUntil, which: sql`true` });
     const quotaId = await findNextQuota(ctx, tx, now);
     return quotaId && (await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` }));
   });
-  if (!letter) return false;
-  if (letter.isMoot) {
-    await ctx.db.pool.query(sql`DELETE FROM notification WHERE id = ${letter.id} AND state = 'PENDING'`);
+  if (!email) return false;
+  if (email.isMoot) {
+    await ctx.db.pool.query(sql`DELETE FROM notification WHERE id = ${email.id} AND state = 'PENDING'`);
     return true;
   }
   let renewal = Promise.resolve();
   const renew = async () => {
-    claimedUntil = await renewClaim(ctx, letter, claimedUntil);
+    claimedUntil = await renewClaim(ctx, email, claimedUntil);
   };
   const timer = setInterval(() => {
     renewal = renewal
       .then(renew)
       .catch((error: unknown) => logFailure(ctx.log, error, 'cannot renew the claim of an email'));
   }, RENEW_MS);
-  const result = await send(letter).finally(() => clearInterval(timer));
+  const result = await send(email).finally(() => clearInterval(timer));
   await renewal;
-  await recordMail(ctx, letter, { result, claimedUntil });
+  await recordMail(ctx, email, { result, claimedUntil });
   return true;
 }
 
@@ -117,7 +117,7 @@ async function claimOldest(
  */
 async function recordMail(
   ctx: Context,
-  letter: ClaimedMail,
+  email: ClaimedMail,
   { result, claimedUntil }: { result: SendResult; claimedUntil: string },
 ): Promise<void> {
   const none = { error: null, nextTryAt: null, isDeferred: false };
@@ -128,7 +128,7 @@ async function recordMail(
           next_try_at = coalesce(${nextTryAt}::timestamp, next_try_at), deferrals = deferrals + ${isDeferred ? 1 : 0}::int,
           deferred_since = CASE WHEN ${isDeferred} THEN coalesce(deferred_since, ${ctx.now()}::timestamp) ELSE deferred_since END,
           sent_at = CASE WHEN ${result.state === 'SENT'} THEN ${ctx.now()}::timestamp END
-        WHERE id = ${letter.id} AND state = 'PENDING' AND (${isOver} OR next_try_at = ${claimedUntil})`,
+        WHERE id = ${email.id} AND state = 'PENDING' AND (${isOver} OR next_try_at = ${claimedUntil})`,
   );
 }
 
@@ -218,7 +218,7 @@ export type MailWait = (typeof mailWaits)[number];
 export interface WaitingMail {
   id: number;
   user: string;
-  letters: number;
+  emails: number;
   since: string;
   waitsFor: MailWait;
   /** Earliest time at which the user's first waiting email can be sent. */
@@ -236,13 +236,13 @@ export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Prom
     sql`${waitingUsers}, page AS (
           SELECT q.id, q."user" FROM waiting w JOIN quota q ON q.id = w.quota_id
           WHERE ${allOf([isVisibleQuota(ctx), ...conditions])} ${order})
-        SELECT p.id, p."user", l.letters, l.since, first.last_error AS "lastError",
+        SELECT p.id, p."user", l.emails, l.since, first.last_error AS "lastError",
           CASE WHEN first.next_try_at > ${now}::timestamp THEN 'RETRY' WHEN free.of_user IS NOT NULL THEN 'USER_RATE'
             WHEN free.of_all IS NOT NULL THEN 'RATE' ELSE 'ENGINE' END AS "waitsFor",
           greatest(first.next_try_at, free.of_user, free.of_all) AS "nextAt"
         FROM page p CROSS JOIN LATERAL (SELECT ${freeAt(userMailRate, now, sql`m.quota_id = p.id`)} AS of_user,
             ${freeAt(mailRate, now, sql`true`)} AS of_all) free
-          CROSS JOIN LATERAL (SELECT count(*)::int AS letters, min(n.created_at) AS since FROM notification n
+          CROSS JOIN LATERAL (SELECT count(*)::int AS emails, min(n.created_at) AS since FROM notification n
             WHERE n.state = 'PENDING' AND n.quota_id = p.id) l
           CROSS JOIN LATERAL (SELECT n.next_try_at, n.last_error FROM notification n
             WHERE n.state = 'PENDING' AND n.quota_id = p.id ORDER BY n.next_try_at, n.id LIMIT 1) first
