@@ -31,7 +31,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files. If so, they are no longer queued. */
+  /** Whether a drive is already reading the files, which are then no longer queued. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files may be read immediately. */
   notBefore: number | undefined;

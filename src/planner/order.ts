@@ -1,10 +1,10 @@
 /**
  * The order in which a drive reads files on a mounted volume. All functions are pure.
  *
- * Finding the lowest total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment
- * problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On tapes, the
- * result is within a few percent of the relaxation's lower bound. Always reading the nearest file next takes 9 to 17 %
- * longer than the lower bound.
+ * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
+ * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
+ * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next takes
+ * 9 to 17 % longer than the lower bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 

@@ -2,8 +2,8 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * this user's files, the next volume is the one with the most requested bytes per drive second. All users' requested
- * bytes count.
+ * this user's files, the next volume is the one with the most requested bytes per drive second. This rate counts the
+ * bytes that all users requested.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the user's volume that has
@@ -36,8 +36,8 @@ export interface SchedulePolicy {
   /** Maximum duration of a sweep over all users' files on a volume, in seconds. */
   sweepSeconds: number;
   /**
-   * A queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds` for more files, if a mount takes
-   * time.
+   * A small queue (below both `collectFiles` and `collectBytes`) waits up to `collectSeconds` for more files, if a
+   * mount takes time.
    */
   collectFiles: number;
   collectBytes: number;

@@ -10,7 +10,7 @@ import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** Attributes of a restored file. If an attribute is null, the file keeps the value that the file system set. */
+/** A restored file's attributes. If an attribute is null, the file keeps the value that the file system set. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -35,7 +35,7 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
 }
 
 /**
- * Mode and group of a restored directory. If the group is null, the directory keeps the group that the file system gave
+ * A restored directory's mode and group. If the group is null, the directory keeps the group that the file system gave
  * it.
  */
 export interface DirectoryAttributes {
@@ -102,9 +102,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time to an argument of `futimes`. Adds half a microsecond, because Node.js truncates to microseconds and a
- * floating-point number may be slightly too low. Converts a negative number to a Date, because Node.js would replace it
- * with the current time.
+ * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates to microseconds
+ * and a floating-point number may be slightly too low. Converts a negative number to a Date, because Node.js would
+ * replace it with the current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -43,7 +43,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
  * TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // the disk has no marker yet
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // a new disk has no marker yet
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
 }
@@ -94,7 +94,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) return undefined; // the caller gets an error when it opens the path
+    if (!stats?.isDirectory()) return undefined; // the caller will get an error when it opens the path
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
   }

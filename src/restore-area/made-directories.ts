@@ -136,7 +136,8 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
     await mkdir(at, NEW_MODE);
     await finishDirectory(at, wanted);
   } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw nameDirectory(error, parent); // another engine has created the directory
+    // ignore the error if another engine has created the directory
+    if (codeOf(error) !== 'EEXIST') throw nameDirectory(error, parent);
   } finally {
     await parent.handle.close();
   }
@@ -186,9 +187,9 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Returns whether a directory has the owner, group and mode that Tapegate sets. If not, an operator has changed the
- * directory. The directory's owner may be the marker's owner, because a file server may map owners. The group may come
- * from the parent directory.
+ * Returns whether a directory has the owner, group and mode that Tapegate sets. If the attributes differ, an operator
+ * has changed the directory. The directory's owner may be the marker's owner, because a file server may map owners. The
+ * group may come from the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];

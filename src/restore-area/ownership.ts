@@ -188,7 +188,8 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine on another host recorded the problem
+    // an engine on another host has recorded a problem with this disk
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
     const returned = this.awaitFormerOwner(site, seen);
@@ -200,8 +201,9 @@ export class Ownership {
     if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
       if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
+    // forget the problem, because the library no longer exists
     for (const { path: library, isDisk } of unseen)
-      if (!isDisk) await recordForeignDirectories(this.ctx, library, null); // the library no longer exists
+      if (!isDisk) await recordForeignDirectories(this.ctx, library, null);
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
     this.checkedAt = startedAt;

@@ -90,7 +90,8 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // the group is set later
+    // until the group is set, the current group gets only the permissions that other users have
+    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
   }
@@ -135,7 +136,8 @@ export class PartialFile {
    */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // `write` or `finish` throws the error
-    const fd = await this.opening.catch(() => undefined); // no file was created; `write` or `finish` throws the error
+    // if no file was created, `write` or `finish` throws the error
+    const fd = await this.opening.catch(() => undefined);
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;

@@ -73,7 +73,7 @@ export class Renumbering {
       const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
       const copies = limitBytes(page);
       const examined = await callEach(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
-      if (examined.length < copies.length) return false; // some copies cannot be read now
+      if (examined.length < copies.length) return false; // some copies could not be read
       const renumbered = examined.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
       adopted += await adoptRenumbered(ctx, renumbered);
       const isLast = copies.length === page.length && page.length < PAGE;

@@ -175,7 +175,7 @@ async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   const above: string[] = [];
   for (let dir = wanted; dir !== root; above.unshift(dir)) dir = path.dirname(dir);
   for (const dir of above) {
-    const opened = await openPath(dir).catch(() => undefined); // the directory is missing or unreadable
+    const opened = await openPath(dir).catch(() => undefined); // ignore a missing or unreadable directory
     await opened?.close();
   }
   return await openPath(wanted);
@@ -190,6 +190,6 @@ async function findInTheWay(wanted: string, code: string | undefined): Promise<s
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of links';
   if (code !== 'ENOENT') return undefined;
-  const stats = await lstat(wanted).catch(() => undefined); // no entry exists, not even a link
+  const stats = await lstat(wanted).catch(() => undefined); // no entry exists at the path, not even a link
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

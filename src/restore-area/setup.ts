@@ -97,7 +97,7 @@ export async function addDisk(
 
 /** @throws InvalidInputError if another Tapegate owns the directory */
 async function refuseOwned(ctx: Context, mountpoint: string): Promise<void> {
-  const root = await realpath(mountpoint).catch(() => undefined); // a missing directory is reported separately
+  const root = await realpath(mountpoint).catch(() => undefined); // the caller reports a missing directory
   const problem = root && (await findForeign(ctx, mountpoint, root));
   if (problem) throw new InvalidInputError('mountpoint', problem);
 }
@@ -249,7 +249,8 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
  * system may have been replaced.
  */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  const folds = await foldsNames(root).catch(() => undefined); // a later call probes a disk that is not writable now
+  // if the disk is not writable now, a later call probes it
+  const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
 

@@ -83,8 +83,8 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement. The next measurement waits for the last one to end, and this wait does not count against a
-   * disk's time limit.
+   * The last measurement. The next measurement waits until this one ends, and the wait does not count against a disk's
+   * time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured. Must not block. */

@@ -20,7 +20,7 @@ import { WaitingFiles } from './waiting-files.js';
 import type { Arrival } from './workload.js';
 
 export interface PlannedOptions {
-  /** Whether users get fair shares. If false, the planner treats all users as one user. */
+  /** Whether the planner gives users fair shares. If false, the planner treats all users as one user. */
   isFair?: boolean;
   /** Priority by user name. Default: 0. */
   priorities?: ReadonlyMap<string, number>;

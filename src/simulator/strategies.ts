@@ -24,8 +24,8 @@ export function createArrivalOrder(): Strategy {
 const SLOTS_PER_USER = 2;
 
 /**
- * The recall strategy of django-nla_control. Each drive takes a random request, but at most two drives serve the same
- * user. The drive reads the request's files in the order in which the request lists them.
+ * django-nla_control's recall strategy. Each drive takes a random request, but at most two drives serve the same user.
+ * The drive reads the request's files in the order in which the request lists them.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);

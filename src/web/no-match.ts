@@ -5,7 +5,7 @@ export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 
 /**
- * Describes how a text matches paths.
+ * Describes which paths a search text matches.
  * @param text the text as the user typed it
  */
 export function describeMatching(text: string): string {

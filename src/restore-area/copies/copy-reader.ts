@@ -44,7 +44,9 @@ export interface OpenCopy {
   read(buffer: Uint8Array, position: number): Promise<number>;
   /** Returns whether the copy is unchanged since it was opened. */
   isUnchanged(): Promise<boolean>;
-  /** Closes the copy without waiting. If the disk hangs, the copy is closed when the disk responds. */
+  /**
+   * Starts to close the copy, and returns immediately. If the disk hangs, the copy is closed when the disk responds.
+   */
   close(): void;
 }
 

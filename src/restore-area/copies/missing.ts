@@ -52,7 +52,7 @@ export class CopyCheck {
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // there is a directory or a link at the copy's path
+      if (await findStats(copy)) continue; // a directory or a link occupies the copy's path
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
@@ -106,9 +106,10 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // a failure must not stop the loop
+      // a failure in one directory must not stop the search in other directories
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none)));
     }
-    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws if the disk has been unmounted
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // throws an error if the disk has been unmounted
     return missing;
   } catch (error) {
     return none(error);

@@ -49,8 +49,8 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Runs skip such a request until the request or the set of
- * failing disks changes. Otherwise, each run would examine the request's copies again.
+ * Requests whose remaining copies are all on failing disks. Runs skip a recorded request until it or the set of failing
+ * disks changes, because examining the request's copies again would not help.
  */
 export class WaitingRequests {
   private failing = '';

@@ -44,7 +44,7 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
  */
 export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
   await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {
-    if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created the directory
+    if (codeOf(error) !== 'EEXIST') throw error; // ignore the error if another engine has just created the directory
   });
   await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
 }

@@ -134,7 +134,7 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** Matches a line on standard error that says after how many seconds to retry. Error messages omit such lines. */
+/** Matches a line on standard error that says after how many seconds to retry. Error messages omit the line. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;

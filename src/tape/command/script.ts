@@ -15,7 +15,7 @@ interface ScriptRun {
   environment: Readonly<Record<string, string>>;
   /** The script's standard input; if absent, the script has no input. */
   input?: string;
-  /** Whether to read the script's standard output. Otherwise the output is discarded. */
+  /** Whether to read the script's standard output, instead of discarding it. */
   isRead: boolean;
   /** Milliseconds from SIGTERM to SIGKILL. */
   killMs: number;
@@ -192,7 +192,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // the group has no more members
+      // ignore the error, because the group has no more members
     }
   }
 }

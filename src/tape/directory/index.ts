@@ -75,7 +75,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
         await syncFiles(files, signal);
         if (files.length === 0) return;
         await syncPath(directory);
-        await library.check(); // throws if another directory has replaced the library
+        await library.check(); // throws an error if another directory has replaced the library
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
       }
@@ -151,9 +151,7 @@ function readFile(
   });
 }
 
-/**
- * Wraps an error that occurs while `write` reads from its byte source. Such an error does not count against the tape.
- */
+/** Wraps an error that occurs while `write` reads from its byte source. The error does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {

@@ -203,8 +203,8 @@ const REFUSED_HERE =
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether an error means that the server or this process has rejected the other side's certificate. If so,
- * retrying the request does not help.
+ * Returns whether an error means that the server or this process has rejected the other side's certificate, so that
+ * retrying the request would not help.
  */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';

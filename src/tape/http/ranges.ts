@@ -25,8 +25,8 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum. The engine compares it with the bytes. If the catalogue has no checksum, this module
-   * compares the bytes with the server's checksum.
+   * The catalogue's checksum, if any. The engine compares this checksum with the bytes. If the catalogue has no
+   * checksum, this module compares the bytes with the server's checksum.
    */
   checksum?: string | null | undefined;
 }

@@ -95,7 +95,10 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
   return to;
 }
 
-/** Paths of PEM files. If `ca` is absent, the client trusts the system's certificate authorities. */
+/**
+ * Paths of the client's certificate files, in PEM format. If `ca` is absent, the client trusts the system's certificate
+ * authorities.
+ */
 export interface IdentityFiles {
   ca?: string;
   cert?: string;

@@ -101,7 +101,7 @@ function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void
   try {
     process.kill(-pid, signal);
   } catch {
-    // the command has ended
+    // ignore the error, because the command has ended
   }
 }
 

@@ -63,7 +63,8 @@ export class Drive {
       return inUse;
     } catch (error) {
       // do not clean up after an aborted mount, because its command may still run: the next mount cleans up
-      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount also cleans up
+      // ignore an error, because the next mount cleans up
+      if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;
     }

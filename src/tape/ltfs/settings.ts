@@ -50,8 +50,9 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits for the steps. A robot takes up to one minute to move a cartridge, and a drive takes up to two minutes to
- * rewind a tape. LTFS takes a few minutes to read an index, and many minutes if the cartridge is damaged.
+ * Time limits for the steps of mounting and unmounting. A robot takes up to one minute to move a cartridge, and a drive
+ * takes up to two minutes to rewind a tape. LTFS takes a few minutes to read an index, and many minutes if the
+ * cartridge is damaged.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),

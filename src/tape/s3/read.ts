@@ -21,8 +21,8 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum. The engine compares it with the bytes. If the catalogue has no checksum, this module
-   * compares the bytes with the object's checksum in S3.
+   * The catalogue's checksum, if any. The engine compares this checksum with the bytes. If the catalogue has no
+   * checksum, this module compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
   /** The file version that earlier reads recorded. The member `tag` contains the ETag. */

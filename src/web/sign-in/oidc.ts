@@ -1,7 +1,7 @@
 /** Signs users in through one of the gateway's identity providers (OpenID Connect, code flow with PKCE). */
 import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 
-/** A token for the gateway. */
+/** A token that the page sends to the gateway. */
 export interface StoredToken {
   token: string;
   /** The token's issuer; absent if no identity provider issued the token. */
