@@ -50,14 +50,14 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   relay: {
     nodeTypeOptions: { description: 'An object with a global ID.' },
     idFieldOptions: { description: 'The global ID, for `node(id)` and client caches.' },
-    pageInfoTypeOptions: { description: 'Information about the position of a page in its list.' },
+    pageInfoTypeOptions: { description: 'The cursors of a page, and whether other items may precede or follow it.' },
     startCursorFieldOptions: { description: PAGE_CURSOR.start },
     endCursorFieldOptions: { description: PAGE_CURSOR.end },
-    hasNextPageFieldOptions: { description: 'Whether items may follow this page.' },
-    hasPreviousPageFieldOptions: { description: 'Whether items may precede this page.' },
+    hasNextPageFieldOptions: { description: 'Whether more items may follow this page.' },
+    hasPreviousPageFieldOptions: { description: 'Whether more items may precede this page.' },
     defaultConnectionTypeOptions: { description: 'A page of a list.' },
     edgesFieldOptions: { description: 'The items of the page with their cursors.' },
-    pageInfoFieldOptions: { description: 'Information about the position of the page in its list.' },
+    pageInfoFieldOptions: { description: 'The cursors of the page, and whether other items may precede or follow it.' },
     defaultEdgeTypeOptions: { description: 'An item of a list with its cursor.' },
     nodeFieldOptions: { description: 'The item.' },
     cursorFieldOptions: {
@@ -142,7 +142,7 @@ function isSerial({ typename, id }: NodeId): boolean {
 builder.scalarType('BigInt', {
   specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
-    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal of any size in a document.',
+    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal in a document.',
   serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
@@ -167,7 +167,7 @@ function show(value: unknown): string {
 builder.scalarType('DateTime', {
   specifiedByURL: 'https://www.rfc-editor.org/rfc/rfc3339',
   description:
-    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless they are zero: `2026-11-20T08:13:39.613601Z`. Accepts any zone and up to six fractional digits. Without a zone it is UTC; a date alone means midnight.',
+    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless they are zero: `2026-11-20T08:13:39.613601Z`. Accepts any zone and up to six fractional digits. A value without a zone is in UTC; a date alone means midnight.',
   serialize: (value) => `${value}Z`,
   parseValue: readTime,
   parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),
@@ -183,7 +183,7 @@ function readTime(value: unknown): string {
 
 builder.queryType({ description: 'The queries.' });
 builder.mutationType({
-  description: 'The mutations. Each returns a union of its result and the failures that a caller can correct.',
+  description: 'The mutations. Each returns its result, or a failure that the caller can correct.',
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 

@@ -13,7 +13,7 @@ import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOr
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
-  description: 'The caller of an operation, as authentication identified it.',
+  description: 'The caller of an operation, and how it was authenticated.',
   fields: (t) => ({
     name: t.exposeString('name', {
       description: 'The name of the caller. `anybody` if the site requires no authentication.',
@@ -24,7 +24,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
     }),
     roles: t.exposeStringList('roles', { description: 'The roles of the caller, such as `user`.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
-      description: 'Whether the caller is limited to reading, regardless of its roles.',
+      description: 'Whether the caller may only read, regardless of its roles.',
     }),
     defaultQuota: t.string({
       ...nullable("The default quota: the caller's own, or the quota of its oldest membership."),
@@ -37,7 +37,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
 const RoleType = builder.enumType('TokenRole', {
   description: 'The role of a token.',
   values: describeValues<TokenRole>({
-    USER: 'The user with the name of the token, and the quota of that user.',
+    USER: "Acts as the user with the token's name.",
     VIEWER: 'Reads everything and changes nothing.',
     OPERATOR: 'Full access.',
     SERVICE: 'Acts for the users in `quotas`.',
@@ -52,7 +52,7 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     role: t.expose('role', { type: RoleType, description: 'The role of the token.' }),
     quotas: t.exposeStringList('quotas', { description: 'For a service, the users for which it acts.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
-      description: 'Whether the token is limited to reading, regardless of its role.',
+      description: 'Whether the token may only read, regardless of its role.',
     }),
     note: t.exposeString('note', { description: 'A note for operators. May be empty.' }),
     madeAt: t.expose('madeAt', time('When the token was created.')),
@@ -82,11 +82,11 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
   fields: (t) => ({
     name: t.string({
       required: true,
-      description: 'The name of the user, service, viewer or operator. No colons.',
+      description: 'The name of the user, service, viewer or operator, without colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role of the token.' }),
     quotas: t.stringList({ description: 'For a service, the users for which it acts. At least one.' }),
-    isReadOnly: t.boolean({ description: 'Whether to limit the token to reading, regardless of its role.' }),
+    isReadOnly: t.boolean({ description: 'Whether the token may only read, regardless of its role.' }),
     note: t.string({ description: 'A note for operators.' }),
     expiresAt: t.field(time('When the token expires. By default it does not expire.')),
   }),
@@ -110,21 +110,24 @@ builder.mutationFields((t) => ({
 }));
 
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
-  description: 'Unauthenticated calls of one REST endpoint on one day, from one address for one user.',
+  description: 'Unauthenticated calls to one REST endpoint on one day, from one address and for one user.',
   fields: (t) => ({
-    day: t.expose('day', time('Midnight UTC of the day.')),
+    day: t.expose('day', time('The day, as midnight UTC.')),
     endpoint: t.exposeString('endpoint', { description: 'The method and path, such as `GET /requests/{id}`.' }),
     address: t.exposeString('address', {
       description: 'The address of the caller. Empty if there were too many addresses to count separately.',
     }),
     user: t.exposeString('user', {
-      description: 'The user whose quota was named. Empty if none was named, or the user is unknown.',
+      description: 'The user whose quota the calls named. Empty if they named no user or an unknown user.',
     }),
-    uses: t.expose('uses', bigInt('The number of answered calls. The last seconds may be missing.')),
+    uses: t.expose(
+      'uses',
+      bigInt('The number of answered calls. Calls of the last few seconds may not be counted yet.'),
+    ),
     refused: t.expose(
       'refused',
       bigInt(
-        'The number of rejected calls to endpoints that require authentication. For these, the user is known only from the path.',
+        'The number of calls rejected because the endpoint requires authentication. Their user is known only if the path contains it.',
       ),
     ),
     lastAt: t.expose('lastAt', time('The time of the last call.')),
@@ -132,7 +135,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
 });
 
 const KindType = builder.enumType('AuditKind', {
-  description: 'The type of the object of an audit entry.',
+  description: 'The type of object that an audit entry is about.',
   values: describeValues<AuditKind>({
     REQUEST: 'A request, by `requestId`.',
     QUOTA: 'A quota, by user.',
@@ -146,24 +149,27 @@ const KindType = builder.enumType('AuditKind', {
     CATALOGUE: 'The catalogue: an import, or an archived prefix.',
     RULE: 'A path rule.',
     WEBHOOK: 'A webhook, by id.',
-    CLOCK: 'The clock of the database.',
+    CLOCK: 'The database clock.',
     NONE: 'The service as a whole, or an unknown object.',
   }),
 });
 
 const AuditType = builder.prismaObject('Audit', {
-  description: 'An audit entry: a change that was made, or an attempt that was rejected.',
+  description: 'An audit entry: a change, or a rejected attempt to make one.',
   fields: (t) => ({
-    at: t.expose('at', time('The time of the entry.')),
+    at: t.expose('at', time('When the change or attempt was made.')),
     who: t.exposeString('who', {
-      description: 'The name of the caller. Empty if it is unknown, or if the entry counts several callers.',
+      description: "The caller's name. Empty if unknown, or if the entry counts several callers.",
     }),
     way: t.exposeString('way', {
       description:
         'How the caller was authenticated, such as `token`. `system` is Tapegate itself; `unknown` is an unauthenticated caller.',
     }),
-    tokenId: t.exposeInt('tokenId', nullable('The id of the API token of the caller.')),
-    address: t.exposeString('address', nullable('The network address of the caller, or the host of a command.')),
+    tokenId: t.exposeInt('tokenId', nullable("The id of the caller's API token.")),
+    address: t.exposeString(
+      'address',
+      nullable("The caller's network address. For a command, the host on which it ran."),
+    ),
     operation: t.exposeString('operation', { description: 'The operation, such as `createRequest`.' }),
     objectKind: t.field({
       type: KindType,
@@ -176,7 +182,7 @@ const AuditType = builder.prismaObject('Audit', {
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: '`DONE`, `BEGUN` for a long operation, or the code of the error that rejected it.',
+      description: '`DONE`, `BEGUN` for a long operation, or the code of the error.',
     }),
     count: t.exposeInt('count', {
       description: 'The number of occurrences. Similar rejections within a minute share one entry.',
@@ -209,10 +215,10 @@ builder.queryFields((t) => ({
     description: 'Returns the audit log, oldest entry first.',
     complexity: pageComplexity,
     args: {
-      who: t.arg.string({ description: 'Filters by the name of the caller.' }),
+      who: t.arg.string({ description: "Filters by the caller's name." }),
       operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
-      objectKind: t.arg({ type: KindType, description: 'Filters by the type of the object.' }),
-      object: t.arg.string({ description: 'Filters by the exact id or name of the object.' }),
+      objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
+      object: t.arg.string({ description: "Filters by the object's exact id or name." }),
       since: t.arg(time('Returns entries from this time on.')),
       until: t.arg(time('Returns entries before this time.')),
     },

@@ -19,9 +19,9 @@ const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 const hosts = createBatch<number, string[]>(readHostsOf);
 
 const ComparisonType = builder.objectRef<ComparisonProgress>('DiskComparison').implement({
-  description: 'Progress of checking the copies on a restore disk against their checksums.',
+  description: 'The progress of a checksum check of all copies on a restore disk.',
   fields: (t) => ({
-    compared: t.exposeInt('compared', { description: 'The number of checked copies.' }),
+    compared: t.exposeInt('compared', { description: 'The number of copies checked so far.' }),
     total: t.exposeInt('total', { description: 'The number of copies on the disk.' }),
   }),
 });
@@ -32,21 +32,20 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   description: 'A restore disk: a mount point that receives recalled files.',
   fields: (t) => ({
     mountpoint: t.exposeString('mountpoint', {
-      description:
-        'The absolute mount point. The path of a copy is the mount point followed by the logical path of its file.',
+      description: "The absolute mount point. A copy's path is the mount point followed by the file's logical path.",
     }),
     size: t.expose('size', bigInt('The allocation in bytes.')),
-    used: t.expose('used', bigInt('The bytes of all copies.')),
+    used: t.expose('used', bigInt('The total size of its copies in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
     free: t.field({
       ...bigIntOrNull(
-        'The free bytes of the file system, regardless of the allocation. The least that any engine measured in the last minute; null if none did.',
+        'The free bytes of the file system, regardless of the allocation: the lowest value that an engine measured in the last minute. Null if unknown.',
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
       ...nullable(
-        'The problem of the disk, for people: failures that engines reported in the last minute, why it is suspended, or that it is full. Null if there is none.',
+        "A message about the disk's problem: recent failures, the reason for its suspension, or that it is full. Null if it has no problem.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
@@ -54,7 +53,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       type: ComparisonType,
       nullable: true,
       description:
-        'Progress of checking its copies against their checksums. A check starts when their inodes change, for example after the disk was copied. Null if no check is active.',
+        'The progress of the current checksum check. A check starts when the inodes of copies change, for example because the disk was copied. Null if no check is running.',
       resolve: async ({ id }, _args, ctx) => await comparisons(ctx, id),
     }),
     hosts: t.stringList({
@@ -93,11 +92,11 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
     size: t.expose('size', bigInt('The allocation in bytes.')),
-    used: t.expose('used', bigInt('The bytes of its copies.')),
+    used: t.expose('used', bigInt('The total size of its copies in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of files that recalls may have left on the disk, complete or partial. The disk failed and was not checked. The first 100.',
+        'Logical paths of files that recalls may have left on the disk, complete or partial, because it failed and was not checked. At most 100.',
     }),
   }),
 });
@@ -106,9 +105,9 @@ builder.mutationFields((t) => ({
   resizeDisk: t.prismaField({
     type: 'RestoreDisk',
     description:
-      'Changes the allocation of a restore disk and clears its full state. To add a disk, run `tapegate disk add` on a host that mounts it.',
+      'Changes the allocation of a restore disk, and marks the disk as no longer full. To add a disk, run `tapegate disk add` on a host that mounts it.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk and its allocation.' }) },
+    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk and its new allocation.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
       return await readBack(listDisksByPage(ctx).one(id, query));

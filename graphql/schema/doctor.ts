@@ -18,7 +18,7 @@ import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './b
 import { createCursors } from './pages.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
-  description: 'A finding: an inconsistency, with the expected and the actual state.',
+  description: 'An inconsistency that the doctor found, with the expected and the actual state.',
   fields: (t) => ({
     kind: t.exposeString('kind', {
       description: 'The kind of the finding, such as `quota-used`. docs/operators/troubleshooting.md lists all kinds.',
@@ -26,9 +26,9 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
     thing: t.exposeString('thing', {
       description: 'The path, user, request, volume or mount point that the finding is about.',
     }),
-    expected: t.exposeString('expected', { description: 'The expected state, for people.' }),
-    found: t.exposeString('found', { description: 'The actual state, for people.' }),
-    isRepaired: t.exposeBoolean('isRepaired', { description: 'Whether this operation repaired it.' }),
+    expected: t.exposeString('expected', { description: 'A description of the expected state.' }),
+    found: t.exposeString('found', { description: 'A description of the actual state.' }),
+    isRepaired: t.exposeBoolean('isRepaired', { description: 'Whether this operation repaired the inconsistency.' }),
     needsHost: t.exposeBoolean('needsHost', {
       description:
         'Whether the repair requires a host that mounts the restore disks: run `tapegate doctor --repair` there, or wait for an engine.',
@@ -37,10 +37,10 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
 });
 
 const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement({
-  description: 'The number of rows that the doctor checks.',
+  description: 'The number of rows that the doctor checks in each table.',
   fields: (t) => {
     const count = (name: keyof ExaminedRows) =>
-      t.float({ description: 'The number of rows.', resolve: (rows) => Number(rows[name]) });
+      t.float({ description: 'The number of rows in the table.', resolve: (rows) => Number(rows[name]) });
     return {
       quotas: count('quotas'),
       requests: count('requests'),
@@ -69,12 +69,12 @@ builder.queryFields((t) => ({
         examined: t.field({
           type: ExaminedRowsType,
           complexity: LOOK_COMPLEXITY,
-          description: 'The number of rows that all pages together check.',
+          description: 'The number of rows checked by all pages together.',
           resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
         }),
         notExamined: t.string({
           ...nullable(
-            'Restore disks that this query does not check, the hosts whose engines check them, and what to do. For people, the first 20. Null if there are none.',
+            'A message that names up to 20 restore disks that this query does not check, and the hosts that can check them. Null if there are none.',
           ),
           resolve: (_page, _args, ctx) => describeUnchecked(ctx),
         }),
@@ -88,7 +88,7 @@ function readPage({ first, last, after, before }: DefaultConnectionArguments) {
     const argument = last == null ? 'before' : 'last';
     throw new InvalidInputError(
       argument,
-      'is not possible: doctorFindings has only forward pages; pass first and after',
+      'is not supported: doctorFindings has only forward pages; pass first and after',
     );
   }
   return { limit: limitOf(first), after: readPlace(after) };
@@ -140,7 +140,7 @@ builder.mutationFields((t) => ({
   repairFindings: t.field({
     type: RepairedFindings,
     description:
-      'Repairs one page of the findings of `doctorFindings`, except those that require access to a restore disk. Safe during normal operation, and safe to repeat.',
+      'Repairs one page of findings, except those that require access to a restore disk. Safe during normal operation, and safe to repeat.',
     complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: {

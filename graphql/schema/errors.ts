@@ -35,9 +35,9 @@ const Failure = builder.interfaceRef<UserError>('Failure').implement({
   description: 'A failure that a caller can correct. The message contains the rejected value and the expected one.',
   fields: (t) => ({
     message: t.exposeString('message', {
-      description: 'The message, for people: the rejected value and the expected one.',
+      description: 'The error message, with the rejected value and the expected one.',
     }),
-    code: t.expose('code', { type: FailureCode, description: 'The code, for programs.' }),
+    code: t.expose('code', { type: FailureCode, description: 'The error code, for programs.' }),
   }),
 });
 
@@ -57,10 +57,10 @@ builder.objectType(UnknownUserError, {
 
 builder.objectType(QuotaExceededError, {
   name: 'QuotaExceeded',
-  description: 'The files are larger than the free space of the quota.',
+  description: 'The files do not fit into the free space of the quota.',
   interfaces: [Failure],
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'The user of the quota.' }),
+    user: t.exposeString('user', { description: 'The user whose quota is full.' }),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
     used: t.expose('used', bigInt('The used bytes of the quota.')),
     requested: t.expose('requested', bigInt('The bytes that the files require.')),
@@ -70,14 +70,14 @@ builder.objectType(QuotaExceededError, {
 
 builder.objectType(LimitReachedError, {
   name: 'LimitReached',
-  description: 'The request would exceed a limit of the site for each user.',
+  description: 'The request would exceed a limit that the site sets for each user.',
   interfaces: [Failure],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
-    limit: t.exposeString('limit', { description: 'The setting that contains the limit.' }),
+    limit: t.exposeString('limit', { description: 'The name of the setting with the limit.' }),
     allowed: t.exposeInt('allowed', { description: 'The limit.' }),
     present: t.exposeInt('present', { description: 'The current number.' }),
-    added: t.exposeInt('added', { description: 'The number that the request would add.' }),
+    added: t.exposeInt('added', { description: 'The number by which the request would increase the current number.' }),
   }),
 });
 
@@ -182,7 +182,7 @@ function makeLate(resolve: Resolver): Resolver {
 export function logStrayErrors(log: Logger): () => void {
   const hear = (reason: unknown) => {
     if (!(reason instanceof GraphQLError)) throw reason;
-    log.error({ err: reason }, `unhandled error of a field: ${reason.message}`);
+    log.error({ err: reason }, `unhandled error in a field: ${reason.message}`);
   };
   process.on('unhandledRejection', hear);
   return () => void process.off('unhandledRejection', hear);

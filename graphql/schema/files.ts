@@ -34,7 +34,7 @@ import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
 const StageType = builder.enumType('Stage', {
   description: 'The stage of a tape file.',
   values: describeValues<Stage>({
-    UNVERIFIED: 'On disk. The tape copy is not confirmed, or the file on disk was changed since.',
+    UNVERIFIED: 'On disk. The tape copy has not been confirmed, or the file on disk has changed since.',
     ONDISK: 'On disk and on tape.',
     ONTAPE: 'Only on tape.',
     RESTORING: 'On tape, and its recall is running.',
@@ -45,7 +45,7 @@ const StageType = builder.enumType('Stage', {
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
   description: 'The origin of the checksum of a tape file.',
   values: describeValues({
-    ARCHIVE: 'Registered together with the file.',
+    ARCHIVE: 'Registered with the file.',
     FIRST_RESTORE: 'Computed by the first restore from the current position, because no checksum was registered.',
   }),
 });
@@ -142,12 +142,12 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       type: RestoreDiskType,
       nullable: true,
       description:
-        'The restore disk of the copy, including a copy that was changed outside Tapegate. Null if there is no copy.',
+        'The restore disk that contains the copy, even if the copy was changed outside Tapegate. Null if there is no copy.',
       resolve: (file, _args, ctx) => findDisk(ctx, file),
     }),
     restoredPath: t.string({
       ...nullable(
-        'Path of the restored copy, which may have been changed outside Tapegate. Null if there is none, or while its disk fails, for example because it is not mounted.',
+        'The path of the restored copy, even if the copy was changed outside Tapegate. Null if there is no copy, or if its disk is failing or not mounted.',
       ),
       resolve: async (file, _args, ctx) => {
         const copy = await findCopy(ctx, file);
@@ -165,7 +165,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
 builder.prismaObjectFields(TapeFileType, (t) => ({
   bytesPath: t.string({
     ...nullable(
-      'The path of the restored copy on the gateway: download it with `GET`. The gateway checks access on each `GET`. Null if there is no copy, or if WebDAV is disabled at this site.',
+      'The URL path from which the gateway serves the restored copy. The gateway checks access on each `GET`. Null if there is no copy, or if WebDAV is disabled at this site.',
     ),
     resolve: async (file, _args, ctx) => {
       if (ctx.config.transfer.webdav === 'off' || file.stage !== 'RESTORED') return null;
@@ -174,7 +174,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   }),
   withdrawnAt: t.expose(
     'withdrawnAt',
-    timeOrNull('When the file was withdrawn; it cannot be requested since. Null if it is not withdrawn.'),
+    timeOrNull('When the file was withdrawn. A withdrawn file cannot be requested. Null if it is not withdrawn.'),
   ),
   withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why the file was withdrawn. Null if no reason was given.')),
   tapePath: t.string({
@@ -194,7 +194,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   copyError: t.exposeString(
     'copyError',
     nullable(
-      'Why the copy on `copyVolume` could not be read. The file is read from `volume` since then. Null if no read failed.',
+      'Why the copy on `copyVolume` could not be read. Since that failure, the file is read from `volume`. Null if no read failed.',
     ),
   ),
 }));
@@ -204,7 +204,7 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   values: describeValues({
     EXACT: 'Counts every item.',
     ESTIMATED:
-      'Exact up to 10,000 files if the database counts them in time. Otherwise an estimate, never below the counted files; `isCountEstimated` is true then.',
+      'Exact up to 10,000 files if the database counts them in time. Otherwise an estimate, at least as high as the number counted, and `isCountEstimated` is true.',
   }),
 });
 
@@ -262,16 +262,16 @@ export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): bool
 }
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
-  description: 'A change of the stage of a file. Without `from`, the current stage.',
+  description: "A change of a file's stage. If `from` is null, the file's current stage.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     from: t.expose('from', {
       type: StageType,
       nullable: true,
-      description: 'The previous stage. Null if the event is a current stage.',
+      description: 'The previous stage. Null if the event reports the current stage.',
     }),
     to: t.expose('to', { type: StageType, description: 'The new stage.' }),
-    at: t.expose('at', time('When the stage changed. Without `from`, when the stage was read.')),
+    at: t.expose('at', time('When the stage changed. If `from` is null, when the stage was read.')),
     eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
   }),
 });
@@ -282,7 +282,7 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'Sends the current stages of the files of a request, or of the files whose path contains `match`, then every change. Without arguments, sends only changes, of all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
+      'Sends the current stage of each file in a request, or of each file whose path contains `match`, then every change. Without arguments, sends only changes, for all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
       requestId: t.arg.int({ description: 'The `requestId` of a request. Limits the stream to its files.' }),
       match: t.arg.string({
@@ -307,7 +307,7 @@ const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     why: t.string({
-      description: 'The reason, for users who wait for one of the files. At most 2,000 characters.',
+      description: 'The reason shown to users who wait for one of the files. At most 2,000 characters.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -331,7 +331,7 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     }),
     inLibrary: t.boolean({
       description:
-        'Whether the files were also renamed in the library. Only for a library that finds files by path. By default Tapegate still uses their old paths there.',
+        'Whether the files were also renamed in the library. Only for a library that finds files by path. By default, Tapegate still uses the old paths to read the files.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -361,7 +361,7 @@ builder.mutationFields((t) => ({
   withdrawFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for one report this. Copies stay on disk while requests contain them.',
+      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for them report the withdrawal. Copies stay on disk while requests contain them.',
     errors: { types: errors },
     args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'The files to withdraw.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -385,7 +385,7 @@ builder.mutationFields((t) => ({
   purgeFiles: t.field({
     type: PurgedFilesType,
     description:
-      'Purges withdrawn files. Other files can then take their paths. Requests keep a record of them under a name that no catalogue file has.',
+      'Purges withdrawn files, so that other files can take their paths. Requests keep a record of them under a name that no catalogue file has.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -424,7 +424,7 @@ builder.queryFields((t) => ({
   tapeFiles: t.connection(
     {
       type: TapeFileType,
-      description: 'Returns tape files in the order of their paths.',
+      description: 'Returns tape files in path order.',
       complexity: pageComplexity,
       args: {
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
@@ -460,7 +460,7 @@ builder.queryFields((t) => ({
     type: DirectoryType,
     complexity: DIRECTORY_COMPLEXITY,
     description:
-      'Returns the entries directly below a directory that the caller may list. Its cost does not depend on the number of files below. A directory without files has no entries.',
+      'Returns the entries directly below a directory that the caller may list. The cost does not depend on the number of files below the directory. A directory without files has no entries.',
     args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
     resolve: (_root, { path }, ctx) => showDirectory(ctx, path),
   }),

@@ -47,18 +47,18 @@ builder.prismaNode('Library', {
     depthFiles: t.exposeInt(
       'depthFiles',
       nullable(
-        'For a staging library, the maximum number of files in outstanding stage requests. Null means the default of the engine.',
+        "For a staging library, the maximum number of files in outstanding stage requests. Null for the engine's default.",
       ),
     ),
     depthBytes: t.expose(
       'depthBytes',
       bigIntOrNull(
-        'For a staging library, the maximum bytes in outstanding stage requests. Null means the default of the engine.',
+        "For a staging library, the maximum number of bytes in outstanding stage requests. Null for the engine's default.",
       ),
     ),
     volumes: t.relationCount('volumes', {
       where: { retiredAt: null },
-      description: 'The number of volumes in the catalogue, without retired volumes.',
+      description: 'The number of its volumes in the catalogue, excluding retired ones.',
     }),
   }),
 });
@@ -81,7 +81,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
     kind: t.string({ required: true, description: 'The library type, such as `directory`.' }),
     settings: t.string({
       description:
-        'The settings of the library type as a JSON object. Put secrets into a file or an environment variable, and its name into a setting.',
+        'The settings of the library type as a JSON object. Put each secret into a file of its own, and the name of that file into a setting.',
     }),
     drives: t.int({
       description: 'The number of drives. For a staging library, the number of simultaneous reads. Default 2.',
@@ -89,7 +89,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
     depthFiles: t.int({
       description: 'For a staging library, the maximum number of files in outstanding stage requests.',
     }),
-    depthBytes: t.field(bigInt('For a staging library, the maximum bytes in outstanding stage requests.')),
+    depthBytes: t.field(bigInt('For a staging library, the maximum number of bytes in outstanding stage requests.')),
   }),
 });
 
@@ -109,24 +109,24 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
     }),
     depthFiles: t.int({
       description:
-        'For a staging library, the maximum number of files in outstanding stage requests. Null means the default of the engine.',
+        "For a staging library, the maximum number of files in outstanding stage requests. Null for the engine's default.",
     }),
     depthBytes: t.field(
       bigInt(
-        'For a staging library, the maximum bytes in outstanding stage requests. Null means the default of the engine.',
+        "For a staging library, the maximum number of bytes in outstanding stage requests. Null for the engine's default.",
       ),
     ),
   }),
 });
 
 const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').implement({
-  description: 'A file with a stage request that was not released at the tape system.',
+  description: 'A file whose stage request was not released at the tape system.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     demand: t.exposeString(
       'demand',
       nullable(
-        'The id of the stage request at the tape system. Null if the system uses no ids, or did not return one.',
+        "The tape system's id for the stage request. Null if the system does not use ids, or did not return one.",
       ),
     ),
     until: t.expose('until', timeOrNull('When the tape system removes the file from its disk. Null if unknown.')),
@@ -149,10 +149,10 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       description:
         'The number of files whose stage requests were not released. The tape system may still stage them, or keep them on its disk.',
     }),
-    stagedBytes: t.expose('stagedBytes', bigInt('The total size of these files in bytes.')),
+    stagedBytes: t.expose('stagedBytes', bigInt('The total size of the unreleased files in bytes.')),
     left: t.expose('left', {
       type: [StagedFileLeftType],
-      description: 'The first 1,000 of these files, by stage request and path.',
+      description: 'The first 1,000 unreleased files, by stage request and path.',
     }),
   }),
 });
@@ -181,13 +181,13 @@ builder.mutationFields((t) => ({
   }),
   removeLibrary: t.field({
     type: RemovedLibraryType,
-    description: 'Removes a library that contains no files of the catalogue.',
+    description: 'Removes a library. The catalogue must not contain files in the library.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: {
       name: t.arg.string({ required: true, description: 'The name of the library.' }),
       force: t.arg.boolean({
         description:
-          'Whether to remove a library whose stage requests cannot be released, for example because the system no longer exists. The result lists their files.',
+          'Whether to remove the library even if its stage requests cannot be released, for example because the tape system no longer exists. The result lists the unreleased files.',
       }),
     },
     resolve: async (_root, { name, force }, ctx) => await removeLibrary(ctx, name, { force }),
@@ -208,11 +208,11 @@ function parseSettings(text: string | null | undefined): object {
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
-  description: 'A file that Tapegate released and its library still keeps on disk.',
+  description: 'A file that Tapegate has released but its library still keeps on disk.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('Bytes.')),
-    until: t.expose('until', timeOrNull('When the library removes it. Null if unknown.')),
+    until: t.expose('until', timeOrNull('When the library will remove the file from its disk. Null if unknown.')),
   }),
 });
 
@@ -223,15 +223,15 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
     ready: t.exposeInt('ready', { description: 'The number of files on disk that Tapegate can read.' }),
     releasing: t.exposeInt('releasing', { description: 'The number of files that Tapegate is about to release.' }),
     kept: t.exposeInt('kept', { description: 'The number of released files that are still on disk.' }),
-    bytes: t.expose('bytes', bigInt('The bytes of all these files.')),
+    bytes: t.expose('bytes', bigInt('The total size of all staged files and files being staged, in bytes.')),
     restUntil: t.expose(
       'restUntil',
-      timeOrNull('When the pause after failures of the library ends. Null if there is no pause.'),
+      timeOrNull('When Tapegate will call the library again after failures. Null if calls are not paused.'),
     ),
-    problem: t.exposeString('problem', nullable('The error that caused the pause, for people.')),
+    problem: t.exposeString('problem', nullable('The error because of which calls are paused. Null if they are not.')),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
-      description: 'The released files that leave the disk first. At most 100.',
+      description: 'The released files that the library will remove first. At most 100.',
     }),
   }),
 });
@@ -252,7 +252,7 @@ const UsageType = builder.objectRef<RequestUsage>('LibraryUsage').implement({
   fields: (t) => ({
     request: t.exposeString('request', { description: 'The name of the API request, such as `GetObject`.' }),
     sent: t.expose('sent', bigInt('The number of requests, including those whose response was lost.')),
-    bytes: t.expose('bytes', bigInt('The bytes of file contents in the responses.')),
+    bytes: t.expose('bytes', bigInt('The bytes of file data in the responses.')),
   }),
 });
 
@@ -262,7 +262,7 @@ builder.prismaObjectField('Library', 'usage', (t) =>
   t.field({
     type: [UsageType],
     description:
-      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`; a few seconds behind. For viewers and operators.',
+      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`. The last few seconds may be missing. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );

@@ -27,7 +27,7 @@ const EventType = builder.enumType('WebhookEvent', {
     REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: no work is left for a request, and some of its files failed.`,
     REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once for each retention.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
-    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota are used. Sent again after the use was lower in between.`,
+    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
   }),
 });
 
@@ -36,18 +36,18 @@ const StateType = builder.enumType('WebhookMessageState', {
   values: describeValues<WebhookMessageState>({
     PENDING: 'Waiting for delivery or for a retry.',
     SENT: 'Accepted by the receiver.',
-    GIVEN_UP: 'The receiver did not accept it for days. Enabling the webhook retries it.',
+    GIVEN_UP: 'The receiver did not accept the message for days. Enabling the webhook retries it.',
   }),
 });
 
 const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
   description: 'A URL that receives events about the requests of one quota, or of all quotas.',
   fields: (t) => ({
-    webhookId: t.exposeInt('id', { description: 'The id for mutations of webhooks.' }),
+    webhookId: t.exposeInt('id', { description: 'The id for webhook mutations.' }),
     user: t.exposeString('user', nullable('The user of the quota. Null if the webhook receives events of all quotas.')),
     url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
-    note: t.exposeString('note', { description: 'A note, for people. May be empty.' }),
+    note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
     madeAt: t.expose('madeAt', time('When the webhook was created.')),
     madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the webhook.' }),
     isEnabled: t.boolean({
@@ -56,7 +56,7 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
     }),
     disabledAt: t.expose(
       'disabledAt',
-      timeOrNull('When a user or repeated failures disabled the webhook. Null if it is enabled.'),
+      timeOrNull('When the webhook was disabled, by a user or after repeated failures. Null if it is enabled.'),
     ),
     disabledReason: t.exposeString('disabledReason', nullable('Why the webhook was disabled.')),
     failingSince: t.expose(
@@ -67,7 +67,7 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
     lastError: t.exposeString('lastError', nullable('The last error.')),
     sentAt: t.expose('sentAt', timeOrNull('When the last message was delivered.')),
     nextTryAt: t.expose('nextTryAt', time('The earliest time of the next delivery.')),
-    waiting: t.exposeInt('waiting', { description: 'The number of messages that wait for delivery.' }),
+    waiting: t.exposeInt('waiting', { description: 'The number of messages waiting for delivery.' }),
   }),
 });
 
@@ -84,7 +84,7 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
     attempts: t.exposeInt('attempts', { description: 'The number of delivery attempts.' }),
     createdAt: t.expose('createdAt', time('When the message was created.')),
     nextTryAt: t.field({
-      ...timeOrNull('The earliest time of the next delivery attempt. Null if none will follow.'),
+      ...timeOrNull('The earliest time of the next delivery attempt. Null if there will be none.'),
       resolve: ({ state, nextTryAt }) => (state === 'PENDING' ? nextTryAt : null),
     }),
     sentAt: t.expose('sentAt', timeOrNull('When the receiver accepted the message.')),
@@ -97,7 +97,7 @@ const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret')
   fields: (t) => ({
     webhook: t.expose('webhook', { type: WebhookType, description: 'The webhook.' }),
     secret: t.exposeString('secret', {
-      description: 'The secret, with which the receiver checks signatures. It cannot be shown again.',
+      description: 'The secret with which the receiver verifies signatures. It cannot be shown again.',
     }),
   }),
 });
@@ -106,14 +106,15 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'Input of `createWebhook`.',
   fields: (t) => ({
     quota: t.string({
-      description: 'The user of the quota. By default, all quotas; only for operators.',
+      description:
+        'The user whose quota the events are about. By default, all quotas, which only operators may choose.',
     }),
     url: t.string({
       required: true,
-      description: 'An https URL. The site must allow addresses of private networks.',
+      description: 'An https URL. The site must allow an address in a private network.',
     }),
     events: t.field({ type: [EventType], description: 'The events to receive. Default: all events.' }),
-    note: t.string({ description: 'A note, for people.' }),
+    note: t.string({ description: 'A note for users.' }),
   }),
 });
 
@@ -121,12 +122,12 @@ const SetInput = builder.inputType('SetWebhookInput', {
   description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: 'The `webhookId` of the webhook.' }),
-    url: t.string({ description: 'The new URL, also for waiting messages.' }),
+    url: t.string({ description: 'The new URL. Waiting messages are sent to it too.' }),
     events: t.field({ type: [EventType], description: 'The events to receive.' }),
-    note: t.string({ description: 'A note, for people.' }),
+    note: t.string({ description: 'A note for users.' }),
     isEnabled: t.boolean({
       description:
-        'False disables the webhook: no messages are created meanwhile. True enables it: waiting and undelivered messages are sent.',
+        'False disables the webhook: no messages are created for it. True enables it: waiting and undelivered messages are sent.',
     }),
   }),
 });
@@ -185,13 +186,13 @@ const MailWaitType = builder.enumType('MailWait', {
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
   description:
-    'Emails to a user that wait to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.',
+    "A user's emails that wait to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
     emails: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
     waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The reason why the first email is delayed.' }),
-    nextAt: t.expose('nextAt', time('The earliest time at which the first email is sent.')),
+    nextAt: t.expose('nextAt', time('The earliest time at which the first email can be sent.')),
     lastError: t.exposeString(
       'lastError',
       nullable('The last error of the first email. Null if no attempt has failed.'),
@@ -216,7 +217,7 @@ builder.queryFields((t) => ({
   }),
   waitingMail: t.connection({
     type: WaitingMailType,
-    description: 'Returns the users with emails that wait to be sent, in the order of their quotas.',
+    description: 'Returns the users with emails waiting to be sent, in the order in which their quotas were created.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
   }),

@@ -41,7 +41,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
     if (!('first' in args && 'last' in args)) return resolver;
     return async (root, given: DefaultConnectionArguments, ctx, info) => {
       if (given.first != null && given.last != null) {
-        throw new InvalidInputError('first', 'and last exclude each other: give one of them');
+        throw new InvalidInputError('first', 'and last exclude each other: give only one');
       }
       for (const name of ['first', 'last'] as const) {
         const value = given[name];

@@ -29,7 +29,9 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description: 'An estimate of when a request will finish. It considers neither failures nor later requests.',
   fields: (t) => ({
     earliest: t.field({
-      ...time('The end if drives read nothing else, and staging libraries deliver as fast as they ever did.'),
+      ...time(
+        "The end if drives read only this request's files, and staging libraries deliver as fast as they ever have.",
+      ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
@@ -39,13 +41,13 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
-      ...time('Nine of ten requests finish before this time, even when many requests are made at once.'),
+      ...time('The time by which nine in ten requests have finished, even if many are made at once.'),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
 });
 
-const END_UNKNOWN = 'The reason, for people, if a staging library makes the end unknown. Null otherwise.';
+const END_UNKNOWN = 'Why a staging library makes the end unknown. Null if it does not.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
@@ -54,7 +56,9 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
     isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
     host: t.exposeString('host', nullable('The host of its engine. For viewers and operators.')),
     library: t.exposeString('library', { description: 'The name of the library.' }),
-    isOpen: t.exposeBoolean('isOpen', { description: 'Whether neither the drive nor its library is suspended.' }),
+    isOpen: t.exposeBoolean('isOpen', {
+      description: 'Whether the drive is in service: neither it nor its library is suspended.',
+    }),
     volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'The number of active files.' }),
     bytesRunning: t.expose('bytesRunning', bigInt('The active bytes.')),
@@ -68,13 +72,13 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
 });
 
 const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
-  description: 'The files of one user that wait on a volume.',
+  description: "One user's waiting files on a volume.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The name of the user.' }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
-    oldest: t.expose('oldest', time('When the oldest of these files was requested.')),
-    priority: t.exposeInt('priority', { description: 'The highest priority of these files.' }),
+    bytes: t.expose('bytes', bigInt("The total size of the user's waiting files in bytes.")),
+    oldest: t.expose('oldest', time("When the user's longest-waiting file was requested.")),
+    priority: t.exposeInt('priority', { description: "The highest priority of the user's waiting files." }),
   }),
 });
 
@@ -91,32 +95,28 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       description: 'The cost model of the volume: `lto-8`, `lto-9` or `linear`.',
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
-    users: t.expose('users', { type: [PlanUserType], description: 'The users who wait for these files.' }),
+    bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
+    users: t.expose('users', { type: [PlanUserType], description: 'The users who wait for files on the volume.' }),
     drive: t.exposeString(
       'drive',
-      nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can.'),
+      nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can mount it.'),
     ),
     isMounted: t.exposeBoolean('isMounted', { description: 'Whether a drive has mounted the volume.' }),
-    reason: t.exposeString('reason', nullable('The reason for its position, for people. May be null.')),
-    problem: t.exposeString(
-      'problem',
-      nullable('The reason why drives skip the volume for a while, for people. Null if they do not.'),
-    ),
+    reason: t.exposeString('reason', nullable('Why the volume has this position. May be null.')),
+    problem: t.exposeString('problem', nullable('Why drives temporarily skip the volume. Null if they do not.')),
     start: t.field({
-      ...timeOrNull('When a drive is planned to mount the volume. Null if no drive can.'),
+      ...timeOrNull('The planned time of the mount. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.start),
     }),
     end: t.field({
-      ...timeOrNull('When its last file is planned to be read. Null if no drive can mount the volume.'),
+      ...timeOrNull('The planned time at which the last file is read. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.end),
     }),
   }),
 });
 
 const PlanType = builder.objectRef<Plan>('Plan').implement({
-  description:
-    'The current and planned work of the drives, from the same queue and rules by which drives choose volumes.',
+  description: 'The current and planned work of the drives. It follows the rules by which drives choose volumes.',
   fields: (t) => ({
     at: t.field({ ...time('When the plan was made.'), resolve: (plan) => timeOf(plan.now) }),
     drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives of the site.' }),
@@ -125,7 +125,7 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
     }),
     bytesWaiting: t.field({
-      ...bigInt('The total size of these files in bytes.'),
+      ...bigInt('The total size of all waiting files in bytes.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection({
@@ -143,7 +143,7 @@ const WaitingReasonType = builder.enumType('WaitingReason', {
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
-  description: 'Files of a request that wait on one volume for one reason.',
+  description: 'Files of a request on the same volume that wait for the same reason.',
   fields: (t) => ({
     volume: t.exposeString(
       'volume',
@@ -155,13 +155,13 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
     ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
     explanation: t.exposeString('explanation', {
-      description: 'The reason, for people, with the note of an operator or the last error.',
+      description: "The reason in words, with an operator's note or the last error.",
     }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     nextTry: t.expose(
       'nextTry',
-      timeOrNull('The earliest time of the next attempt. Null if it does not depend on time.'),
+      timeOrNull('The earliest time of the next attempt. Null if the wait does not end at a known time.'),
     ),
   }),
 });
@@ -174,10 +174,10 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       resolve: (waiting) => timeOf(waiting.at),
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
     position: t.exposeInt(
       'position',
-      nullable('The position of its next volume in the queue, from 1. Null if none is queued.'),
+      nullable("The queue position of the request's next volume, from 1. Null if no volume is queued."),
     ),
     parts: t.connection({
       type: WaitingPartType,
@@ -190,7 +190,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if it is unknown: something is suspended, no restore disk has room, no engine is running, an engine has not checked a changed copy, or a staging library has an unknown delivery time.',
+        "The estimated end. Null if unknown because a required object is suspended, no restore disk has room, no engine is running, an engine must check a changed copy, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -202,7 +202,7 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
   t.field({
     type: WaitingType,
     nullable: true,
-    description: 'Its position in the plan and why its files wait. Null if no file waits.',
+    description: "The request's position in the plan, and why its files wait. Null if no file waits.",
     complexity: PLAN_COMPLEXITY,
     resolve: async ({ id }, _args, ctx) => (await waitingOf(ctx, id)) ?? null,
   }),
@@ -217,7 +217,7 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if it is unknown, for example because something is suspended or no engine is running, or if no file waits.',
+        'The estimated end. Null if no file waits, or if it is unknown, for example because the volume is suspended or no engine is running.',
     }),
   }),
 });
@@ -226,7 +226,7 @@ builder.subscriptionFields((t) => ({
   requestEnd: t.field({
     type: RequestEndType,
     description:
-      'Sends the estimated end of a request, and a new estimate when the plan leaves that range. Completes when the request is finished.',
+      "Sends a request's estimated end, and a new estimate when the plan leaves the estimated range. Completes when the request is finished.",
     args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
@@ -234,7 +234,7 @@ builder.subscriptionFields((t) => ({
 }));
 
 const AMOUNT = 'An exact decimal number with two to six decimals, rounded up, such as `12.50`.';
-const CURRENCY = 'The currency in the settings of the library, such as `EUR`.';
+const CURRENCY = "The currency in the library's settings, such as `EUR`.";
 
 const PriceType = builder.objectRef<Price>('Price').implement({
   description: 'An amount of money.',
@@ -246,32 +246,37 @@ const PriceType = builder.objectRef<Price>('Price').implement({
 
 const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').implement({
   description:
-    'The charge of a library for a request, according to its settings. Files that are on its disk or already requested cost nothing.',
+    "A library's charge for a request, according to the library's settings. Files on its disk and files already requested from it are free.",
   fields: (t) => ({
     library: t.exposeString('library', { description: 'The name of the library.' }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the files to request from the library in bytes.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
-    note: t.exposeString('note', { description: 'How the amount was computed, for people.' }),
+    note: t.exposeString('note', { description: 'A description of how the amount was computed.' }),
   }),
 });
 
 const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
   description: 'An estimate of what a request would require.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'The number of files that the catalogue contains.' }),
-    bytes: t.expose('bytes', bigInt('The total size of these files in bytes.')),
+    files: t.exposeInt('files', { description: 'The number of requested files that the catalogue contains.' }),
+    bytes: t.expose('bytes', bigInt('The total size of the requested files in bytes.')),
     filesUnknown: t.exposeInt('filesUnknown', {
       description: 'The number of paths that the catalogue does not contain.',
     }),
-    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first 20 of these paths.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files that are already on disk.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of these files in bytes.')),
-    filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
-      description: 'The number of these files at their primary path, which is not on a restore disk.',
+    unknownPaths: t.exposeStringList('unknownPaths', {
+      description: 'The first 20 paths that the catalogue does not contain.',
     }),
-    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('The total size of these files in bytes.')),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of requested files that are already on disk.' }),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of the requested files on disk in bytes.')),
+    filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
+      description: 'The number of files on disk at their primary place, which is not on a restore disk.',
+    }),
+    bytesAtPrimaryPlace: t.expose(
+      'bytesAtPrimaryPlace',
+      bigInt('The total size of the files at their primary place in bytes.'),
+    ),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
       description: 'The number of files that other requests are already recalling.',
     }),
@@ -279,28 +284,31 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       description:
         'The number of files that other live requests of the quota contain. Each request is charged for them.',
     }),
-    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('The total size of these files in bytes.')),
+    bytesAlsoRequested: t.expose(
+      'bytesAlsoRequested',
+      bigInt('The total size of the files that other live requests contain, in bytes.'),
+    ),
     filesToRecall: t.exposeInt('filesToRecall', {
       description:
         'The number of files to recall from tape, including those that other requests are already recalling.',
     }),
-    bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of these files in bytes.')),
+    bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of the files to recall in bytes.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
       description: 'The number of files without a known volume. Their recalls would fail.',
     }),
     volumes: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
-    mounts: t.exposeInt('mounts', { description: 'The number of these volumes that no drive has mounted.' }),
+    mounts: t.exposeInt('mounts', { description: 'The number of volumes that drives must mount.' }),
     volumesSuspended: t.exposeInt('volumesSuspended', {
-      description: 'The number of these volumes that are suspended.',
+      description: 'The number of suspended volumes that contain files to recall.',
     }),
     user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
     quotaSize: t.field({ ...bigInt('The size of the quota in bytes.'), resolve: ({ quota }) => quota.size }),
     quotaUsed: t.field({
-      ...bigInt('The used bytes of the quota before the request.'),
+      ...bigInt('The bytes of the quota that are used without the request.'),
       resolve: ({ quota }) => quota.used,
     }),
     quotaUsedAfter: t.field({
-      ...bigInt('The used bytes of the quota after the request.'),
+      ...bigInt('The bytes of the quota that would be used with the request.'),
       resolve: ({ quota }) => quota.usedAfter,
     }),
     isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
@@ -309,18 +317,18 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     prices: t.expose('prices', {
       type: [LibraryPriceType],
-      description: 'The charges of the libraries. Excludes libraries without a charge.',
+      description: 'The charge of each library. Excludes libraries that charge nothing.',
     }),
     price: t.expose('price', {
       type: PriceType,
       nullable: true,
-      description: 'The total charge. Null if there is none, or if charges are in several currencies.',
+      description: 'The total charge. Null if no library charges for the request, or if they use different currencies.',
     }),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if it is unknown: something is suspended, no restore disk has room, no engine is running, or the delivery time of a staging library is unknown.',
+        "The estimated end. Null if unknown because a required object is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),

@@ -37,7 +37,7 @@ const QuotaType = builder.prismaNode('Quota', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
-  description: "A user and the bytes that the user's live requests may use.",
+  description: "The number of bytes that a user's live requests may use.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The name of the user.' }),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
@@ -51,7 +51,7 @@ const QuotaType = builder.prismaNode('Quota', {
       description: "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time.",
     }),
     driveSeconds: t.float({
-      description: 'The drive time of recent recalls in seconds. It decays by half in a day.',
+      description: 'The drive time of recent recalls in seconds. Past drive time loses half its weight each day.',
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
     }),
     requests: t.connection(
@@ -93,14 +93,14 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
     user: t.exposeString('user', { description: 'The name of the user.' }),
     tokens: t.exposeInt('tokens', {
       description:
-        'The number of tokens that were revoked or restricted: tokens of the user, and of services that acted for the user.',
+        "The number of tokens that were revoked or restricted: the user's own, and those of services that acted for the user.",
     }),
     memberOf: t.exposeStringList('memberOf', {
-      description: 'The users of other quotas from which the user was removed as a member.',
+      description: 'The users whose quotas lost the removed user as a member.',
     }),
     ruledDirectories: t.exposeStringList('ruledDirectories', {
       description:
-        'The prefixes of path rules that name the user. These rules stay, and apply to the next user with that name.',
+        'The prefixes of path rules that still name the user. The rules will apply to any later user with that name.',
     }),
   }),
 });
@@ -126,7 +126,7 @@ const MemberKindType = builder.enumType('MemberKind', {
   description: 'The type of a quota member.',
   values: describeValues<MemberKind>({
     USER: 'One user.',
-    GROUP: 'All users of a group. The authentication reports the groups of a caller.',
+    GROUP: "All users in a group. Authentication determines a caller's groups.",
   }),
 });
 
@@ -136,7 +136,7 @@ const MemberType = builder.objectRef<Member>('QuotaMember').implement({
     kind: t.expose('kind', { type: MemberKindType, description: 'The type of the member.' }),
     name: t.exposeString('name', { description: 'The name of the user or group.' }),
     isManager: t.exposeBoolean('isManager', {
-      description: 'Whether the member manages the quota: changes requests of others, and adds and removes members.',
+      description: "Whether the member may change other users' requests, and add and remove members.",
     }),
   }),
 });
@@ -146,7 +146,7 @@ const membersOf = createBatch(readMembers);
 builder.prismaObjectField('Quota', 'members', (t) =>
   t.field({
     type: [MemberType],
-    description: 'The members, users before groups, by name.',
+    description: 'The members by name, users first.',
     complexity: { field: 10 },
     resolve: async ({ id }, _args, ctx) => (await membersOf(ctx, id)) ?? [],
   }),
@@ -176,7 +176,7 @@ const PathActionType = builder.enumType('PathAction', {
   values: describeValues<PathAction>({
     LIST: 'List the file.',
     REQUEST: 'Request a restore of the file.',
-    FETCH: 'See the path of the restored copy, and read it.',
+    FETCH: 'See where the restored copy is, and read the copy.',
   }),
 });
 
@@ -185,7 +185,7 @@ const RuleKindType = builder.enumType('RuleKind', {
   values: describeValues<RuleKind>({
     EVERYBODY: 'All callers.',
     USER: 'One user, or a service as `service:<name>`.',
-    GROUP: 'All users of a group.',
+    GROUP: 'All users in a group.',
   }),
 });
 
@@ -194,7 +194,7 @@ const filesBelowOf = createBatch(readFilesBelow);
 // do not use a prismaObject: Prisma would read the rule again, although `removePathRule` has deleted it
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
-    'A path rule: permits callers an action on the files below a prefix. The longest prefix with rules for the action decides. Without any rule, all callers are permitted. Rules do not apply to operators and viewers.',
+    'A rule that allows callers to perform an action on the files below a prefix. Only the longest matching prefix with rules for the action counts. Without rules, all callers may perform it. Rules do not apply to operators and viewers.',
   fields: (t) => ({
     prefix: t.string({
       description: 'The prefix. `/` is the whole catalogue.',
@@ -203,7 +203,7 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
     action: t.expose('action', { type: PathActionType, description: 'The permitted action.' }),
     kind: t.expose('kind', {
       type: RuleKindType,
-      description: 'Whether the rule permits one user, a group, or all callers.',
+      description: 'Whether the rule allows one user, a group, or all callers.',
     }),
     name: t.exposeString('name', { description: 'The name of the user or group. Empty for all callers.' }),
     filesBelow: t.int({
@@ -222,7 +222,7 @@ const PathRuleInput = builder.inputType('PathRuleInput', {
     kind: t.field({
       type: RuleKindType,
       required: true,
-      description: 'Whether the rule permits one user, a group, or all callers.',
+      description: 'Whether the rule allows one user, a group, or all callers.',
     }),
     name: t.string({ description: 'The name of the user or group.' }),
   }),
@@ -241,7 +241,7 @@ builder.queryFields((t) => ({
   quotas: t.connection(
     {
       type: QuotaType,
-      description: 'Returns all quotas by user.',
+      description: 'Returns all quotas, ordered by user.',
       complexity: pageComplexity,
       resolve: async (_root, args, ctx) => {
         const { page, count } = listQuotasByPage(ctx);
@@ -252,7 +252,7 @@ builder.queryFields((t) => ({
   ),
   pathRules: t.connection({
     type: PathRuleType,
-    description: 'Returns all path rules by prefix.',
+    description: 'Returns all path rules, ordered by prefix.',
     complexity: pageComplexity,
     resolve: async (_root, args, ctx) => {
       const rules = await listPathRules(ctx);
@@ -266,15 +266,15 @@ builder.queryFields((t) => ({
 }));
 
 const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
-  description: 'A purged user: a pseudonym replaced the name in all records.',
+  description: 'A purged user. A pseudonym has replaced the name in all records.',
   fields: (t) => ({
     pseudonym: t.exposeString('pseudonym', { description: 'The pseudonym.' }),
     requests: t.exposeInt('requests', {
-      description: 'The number of changed requests, which belonged to the user or mentioned the user.',
+      description: 'The number of changed requests: those that belonged to the user or mentioned the user.',
     }),
     emails: t.exposeInt('emails', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
     tokens: t.exposeInt('tokens', {
-      description: 'The number of tokens with that name. They are revoked, regardless of their role.',
+      description: "The number of revoked tokens with the user's name, whatever their role.",
     }),
     auditRows: t.exposeInt('auditRows', { description: 'The number of changed audit entries.' }),
   }),
@@ -299,7 +299,7 @@ builder.mutationFields((t) => ({
   setPathRule: t.field({
     type: PathRuleType,
     description:
-      'Adds a path rule. From then on, only callers that rules permit may perform the action below the prefix. Files in requests stay there.',
+      'Adds a path rule. Once a prefix has a rule for an action, only callers that its rules name may perform the action. Requests keep their files.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => setPathRule(ctx, input),
@@ -307,7 +307,7 @@ builder.mutationFields((t) => ({
   removePathRule: t.field({
     type: PathRuleType,
     description:
-      'Removes a path rule. Without further rules for the action, the next shorter prefix with rules decides.',
+      'Removes a path rule. If the prefix has no other rule for the action, the rules of the next shorter prefix apply.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
@@ -315,7 +315,7 @@ builder.mutationFields((t) => ({
   purgeUser: t.field({
     type: PurgedUser,
     description:
-      'Permanently replaces the name and addresses of a user without live requests by a pseudonym. Fails if called again, because the user no longer exists.',
+      "Permanently replaces a user's name and addresses with a pseudonym. The user must not have live requests. A second call fails because the user no longer exists.",
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: (_root, { user }, ctx) => purgeUser(ctx, user),

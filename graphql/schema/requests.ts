@@ -57,7 +57,7 @@ export const RequestStateType = builder.enumType('RequestState', {
     RESTORING: 'Recalls have begun, and some files are not on disk yet.',
     COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
     PARTIAL: 'No work is left, and some files failed.',
-    EXPIRED: 'The retention is over and the files were released.',
+    EXPIRED: 'The retention has ended, and the files were released.',
     CANCELLED: 'Cancelled before the end of its retention.',
   }),
 });
@@ -80,31 +80,31 @@ export const RequestType = builder.prismaNode('Request', {
   description:
     'A request for files: those that match a pattern, or a list of paths. Charged to a quota until its retention ends.',
   fields: (t) => ({
-    requestId: t.exposeInt('id', { description: 'The id for REST and for arguments.' }),
+    requestId: t.exposeInt('id', { description: 'The id of the request in REST and in arguments.' }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
     pattern: t.exposeString('pattern', {
       description: 'The substring that the requested paths contain. Empty for a list of paths.',
     }),
-    label: t.exposeString('label', { description: 'A label, for people.' }),
+    label: t.exposeString('label', { description: 'A name for the request, chosen by the user.' }),
     requestDate: t.expose('requestDate', time('When the request was created.')),
     retention: t.expose('retention', time('When the request expires and releases its files.')),
     notifyOnFirstFile: t.exposeString(
       'notifyOnFirstFile',
-      nullable('The address to notify of the first file on disk.'),
+      nullable('The address to notify when the first file is on disk.'),
     ),
     notifyOnLastFile: t.exposeString('notifyOnLastFile', nullable('The address to notify when no work is left.')),
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
-    maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum bytes. Null for no limit.')),
+    maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum number of bytes. Null for no limit.')),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null before that.')),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
     lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When no work was left. Null while work is left.')),
     restoredBelow: t.stringList({
       description:
-        'The mount points of the restore disks with its files, if each file is at the mount point followed by its logical path. Empty if a file was renamed; use `restoredPath` of each file then.',
+        "The mount points below which its files are at their logical paths. Empty if a file was renamed; use each file's `restoredPath` instead.",
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files, without released ones.' }),
+    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files, excluding released ones.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
     filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
     bytesTotal: t.expose('bytesTotal', bigInt('The bytes of its files.')),
@@ -114,20 +114,20 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.unknown ?? 0,
     }),
     filesRefused: t.int({
-      description: 'The number of files that did not fit into the quota when they appeared.',
+      description: 'The number of files that did not fit into the quota when they were added to the catalogue.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.refused ?? 0,
     }),
     summary: t.string({
-      description: 'How many of its files are on disk, for people: `18 of 20 files; 2 names not found`.',
+      description: 'A summary of its progress, such as `18 of 20 files; 2 names not found`.',
       resolve: async (request, _args, ctx) => summarize(request, await unresolvedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({
-      description: 'The number of files that exceeded the limits of the request when they appeared.',
+      description: "The number of files that exceeded the request's limits when they were added to the catalogue.",
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.overLimit ?? 0,
     }),
     hasMoreExcluded: t.boolean({
       description:
-        'Whether further files were excluded, beyond these counts and the unresolved paths. They join when there is room.',
+        'Whether the request excludes files that are not in `filesRefused` or `filesOverLimit`. They join when there is room.',
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
     }),
     filesAtPrimaryPlace: t.int({
@@ -135,7 +135,7 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),
     filesReleased: t.int({
-      description: 'The number of files released before the end of the request. No other count includes them.',
+      description: 'The number of files released before the request ended. Other counts exclude them.',
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
     priority: t.exposeInt('priority', {
@@ -195,16 +195,21 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
     }),
     files: t.stringList({ description: 'Logical paths. The catalogue need not contain them yet.' }),
     retention: t.field(time('When the request expires and releases its files. Default: in five days.')),
-    label: t.string({ description: 'A label, for people. Default: the pattern or the first path.' }),
+    label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
     maxFiles: t.int({
-      description: 'The maximum number of files. More initial files are an error. Later files are excluded.',
+      description:
+        'The maximum number of files. Fails if more files match now. Excess files that appear later are excluded.',
     }),
-    maxBytes: t.field(bigInt('The maximum bytes. More initial bytes are an error. Later files are excluded.')),
+    maxBytes: t.field(
+      bigInt(
+        'The maximum number of bytes. Fails if the files are larger now. Excess files that appear later are excluded.',
+      ),
+    ),
     notifyOnFirstFile: t.string({
-      description: 'The address to notify of the first file on disk. Empty for the address of the quota.',
+      description: "The address to notify when the first file is on disk. Empty for the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: 'The address to notify when no work is left. Empty for the address of the quota.',
+      description: "The address to notify when no work is left. Empty for the quota's address.",
     }),
   }),
 });
@@ -213,19 +218,23 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: 'The `requestId` of the request.' }),
-    quota: t.string({ description: 'If present, it must be the quota of the request.' }),
-    retention: t.field(time('The new retention. A time in the past ends the request. A later time revives it.')),
-    label: t.string({ description: 'The new label, for people.' }),
+    quota: t.string({ description: "If set, must be the request's quota." }),
+    retention: t.field(
+      time('The new time of expiry. A time in the past ends the request; a future time revives an ended one.'),
+    ),
+    label: t.string({ description: 'The new label.' }),
     maxFiles: t.int({
       description: 'The maximum number of files. Null removes the limit. A higher limit lets excluded files join.',
     }),
-    maxBytes: t.field(bigInt('The maximum bytes. Null removes the limit. A higher limit lets excluded files join.')),
+    maxBytes: t.field(
+      bigInt('The maximum number of bytes. Null removes the limit. A higher limit lets excluded files join.'),
+    ),
     notifyOnFirstFile: t.string({
       description:
-        'The address to notify of the first file on disk. Null for none, empty for the address of the quota.',
+        "The address to notify when the first file is on disk. Null for none, empty for the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: 'The address to notify when no work is left. Null for none, empty for the address of the quota.',
+      description: "The address to notify when no work is left. Null for none, empty for the quota's address.",
     }),
   }),
 });
@@ -233,7 +242,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
 
 const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
-  description: 'The progress of a request after a change.',
+  description: 'The progress of a request when it changed.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
@@ -244,9 +253,9 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of its files on disk.')),
     eta: t.expose(
       'eta',
-      timeOrNull('The estimated end at the rate so far. Null if it is unknown, or something is suspended.'),
+      timeOrNull('The estimated end at the rate so far. Null if unknown, or if recalls are suspended.'),
     ),
-    at: t.expose('at', time('When the change was made.')),
+    at: t.expose('at', time('When the progress changed.')),
     eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
   }),
 });
@@ -272,25 +281,25 @@ const RequestFileStateType = builder.enumType('RequestFileState', {
     WAITING: 'Not on disk yet.',
     ON_DISK: 'On disk.',
     FAILED: 'Failed for good.',
-    RELEASED: 'Released before the end of the request.',
+    RELEASED: 'Released before the request ended.',
   }),
 });
 export const ErrorClassType = builder.enumType('ErrorClass', {
-  description: 'The class of an error. It determines if and when the file is retried.',
+  description: 'The class of an error, which determines whether and when the file is retried.',
   values: describeValues<ErrorClass>({
     TRANSIENT: 'A temporary error.',
     PERMANENT: 'An error that retries cannot fix.',
-    MEDIA: 'An error of the cartridge.',
+    MEDIA: 'An error on the cartridge.',
     SPACE: 'No room on the restore disks or at a library.',
-    POLICY: 'Rejected by a rule of the site.',
+    POLICY: 'Rejected by a site rule.',
   }),
 });
 const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
   description: 'Why a path of a request has no file.',
   values: describeValues<UnresolvedReason>({
-    UNKNOWN: 'The catalogue does not contain it.',
-    QUOTA_FULL: 'It did not fit into the quota when it appeared.',
-    LIMIT: 'It exceeded the limits of the request when it appeared.',
+    UNKNOWN: 'The catalogue does not contain the path.',
+    QUOTA_FULL: 'The file did not fit into the quota when it was added to the catalogue.',
+    LIMIT: "The file exceeded the request's limits when it was added to the catalogue.",
   }),
 });
 
@@ -304,18 +313,15 @@ const RequestFileType = builder.prismaObject('RequestFile', {
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
       nullable: true,
-      description: 'The class of the error with which the file failed. Null if it has not failed.',
+      description: 'The error class. Null if the file has not failed.',
     }),
-    error: t.exposeString(
-      'error',
-      nullable('The error with which the file failed, for people. Null if it has not failed.'),
-    ),
+    error: t.exposeString('error', nullable('The error message. Null if the file has not failed.')),
   }),
 });
 
 const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
   description:
-    'A path of a request without a file: the catalogue does not contain it, or it exceeds the quota or the limits of the request.',
+    "A path of a request without a file: the catalogue does not contain it, or the file exceeds the quota or the request's limits.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why the path has no file.' }),
@@ -333,7 +339,7 @@ builder.prismaObjectFields('Request', (t) => ({
     args: {
       states: t.arg({
         type: [RequestFileStateType],
-        description: 'Only files in one of these states. Default: all states.',
+        description: 'Filters by state. Default: all states.',
       }),
     },
     resolve: ({ id }, args, ctx, info) => {
@@ -373,11 +379,11 @@ builder.prismaObjectFields('RequestFile', (t) => ({
   recallState: t.field({
     type: RecallStateType,
     nullable: true,
-    description: 'The state of the recall that the file waits for. Null if it waits for none.',
+    description: "The state of the file's recall. Null if the file does not wait for a recall.",
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.state ?? null,
   }),
   attempts: t.int({
-    ...nullable('The number of failed attempts. Null if the file waits for no recall.'),
+    ...nullable('The number of failed attempts. Null if the file does not wait for a recall.'),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.attempts ?? null,
   }),
   lastErrorClass: t.field({
@@ -388,14 +394,12 @@ builder.prismaObjectFields('RequestFile', (t) => ({
       requestFile.errorClass ?? (await triesOf(ctx, requestFile))?.errorClass ?? null,
   }),
   lastError: t.string({
-    ...nullable(
-      'The last error, the obstacle to the next attempt, or the reason for the failure. Null if there is none.',
-    ),
+    ...nullable('The last error, or why the next attempt is delayed or the file failed. Null if none applies.'),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
   nextTry: t.field({
     ...timeOrNull(
-      'The earliest time of the next attempt. Null if it may begin at any time, is running, or will not follow.',
+      'The earliest time of the next attempt. Null if the attempt may begin now, is running, or will not be made.',
     ),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.nextTry ?? null,
   }),
@@ -405,8 +409,8 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
   fields: (t) => ({
     id: t.int({ required: true, description: 'The `requestId` of the request.' }),
-    paths: t.stringList({ description: 'Logical paths of its files and unresolved paths.' }),
-    match: t.string({ description: 'A plain, case-sensitive substring of the paths of the request.' }),
+    paths: t.stringList({ description: 'Logical paths of files in the request, and unresolved paths.' }),
+    match: t.string({ description: "A plain, case-sensitive substring of the request's paths." }),
   }),
 });
 
@@ -414,28 +418,28 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
     id: t.int({ required: true, description: 'The `requestId` of the request.' }),
-    quota: t.string({ description: 'If present, it must be the quota of the request.' }),
+    quota: t.string({ description: "If set, must be the request's quota." }),
   }),
 });
 
 builder.mutationFields((t) => ({
   createRequest: t.field({
     type: RequestType,
-    description: 'Creates a request, and charges the quota for the files in the catalogue.',
+    description: 'Creates a request, and charges the quota for the files that the catalogue contains.',
     errors: { types: takingErrors },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to create.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
   }),
   updateRequest: t.field({
     type: RequestType,
-    description: 'Changes a request. A new retention can end or revive it.',
+    description: 'Changes a request. A new retention can end or revive the request.',
     errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'The fields to change.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
   }),
   cancelRequest: t.field({
     type: RequestType,
-    description: 'Cancels a request: releases its files and its charge. Cancelling it again changes nothing.',
+    description: 'Cancels a request, releases its files and ends its charge. Cancelling it again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
@@ -456,7 +460,7 @@ builder.mutationFields((t) => ({
   releaseFiles: t.field({
     type: RequestType,
     description:
-      'Releases files of a request before its end, together with their charge. They never join it again. Releasing them again changes nothing. An ended request is an error.',
+      'Releases files before their request ends, and ends their charge. They never rejoin the request. Releasing them again changes nothing. Fails if the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'The files to release.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
@@ -464,7 +468,7 @@ builder.mutationFields((t) => ({
   retryRequest: t.field({
     type: RequestType,
     description:
-      'Retries all failed files of a request, with all their attempts. Changes nothing if no file failed. An ended request is an error.',
+      'Retries all failed files of a request, each with the full number of attempts. Changes nothing if no file failed. Fails if the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError] },
     args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'The request to retry.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),

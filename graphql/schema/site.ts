@@ -25,7 +25,8 @@ const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({
     at: t.expose('at', time('When the notification was sent.')),
     parts: t.expose('parts', {
       type: [SitePartType],
-      description: 'The parts that have changed since the last notification. The first one contains all parts.',
+      description:
+        'The parts that have changed since the last notification. The first notification contains all parts.',
     }),
   }),
 });
@@ -49,7 +50,7 @@ const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').i
     }),
     hasMore: t.exposeBoolean('hasMore', {
       description:
-        'Whether further requests may have changed, so that lists must be read again. True in the first notification.',
+        'Whether other requests may have changed too. If true, the client should reload its lists. True in the first notification.',
     }),
   }),
 });
@@ -75,33 +76,37 @@ builder.subscriptionFields((t) => ({
 const HISTORY_COMPLEXITY = 100;
 
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
-  description: 'The activity of the site in a period of five minutes or an hour.',
+  description: "The site's activity in a period of five minutes or an hour.",
   fields: (t) => ({
     at: t.expose('at', time('The start of the period.')),
     seconds: t.exposeInt('seconds', { description: 'The length of the period in seconds.' }),
     filesRestored: t.exposeInt('filesRestored', { description: 'The number of files restored to a restore disk.' }),
-    bytesRestored: t.expose('bytesRestored', bigInt('The total size of these files in bytes.')),
+    bytesRestored: t.expose('bytesRestored', bigInt('The total size of the restored files in bytes.')),
     filesFailed: t.exposeInt('filesFailed', {
       description: 'The number of failed request files. A file counts once for each request that waits for it.',
     }),
     filesWaiting: t.exposeInt(
       'filesWaiting',
-      nullable('The number of waiting files at one moment, or the mean of the hour. Null if unknown.'),
+      nullable('The number of waiting files at one time in the period; for an hour, the mean. Null if unknown.'),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
-      nullable('The longest wait in the queue at that moment in seconds, or the maximum of the hour. Null if unknown.'),
+      nullable(
+        'The longest wait in the queue in seconds, at one time in the period; for an hour, the maximum. Null if unknown.',
+      ),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
-      nullable('The number of drives with a mounted volume, or the mean of the hour. Null if unknown.'),
+      nullable(
+        'The number of drives with a mounted volume at one time in the period; for an hour, the mean. Null if unknown.',
+      ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
   }),
 });
 
 const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
-  description: 'The use of a quota at one time.',
+  description: "A quota's usage at one time.",
   fields: (t) => ({
     at: t.expose('at', time('The time.')),
     used: t.expose('used', bigInt('The bytes that live requests used.')),
@@ -113,7 +118,7 @@ builder.prismaObjectField('Quota', 'history', (t) =>
   t.field({
     type: [QuotaPointType],
     description:
-      'The use of the quota in time order: at `since`, after each hour with a change, and now. At most 90 days.',
+      "The quota's usage over time: at `since`, after each hour in which it changed, and now. At most 90 days.",
     complexity: { field: HISTORY_COMPLEXITY },
     args: { since: t.arg({ type: 'DateTime', required: true, description: 'The start of the period.' }) },
     resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
@@ -129,7 +134,7 @@ const ProcessKindType = builder.enumType('ProcessKind', {
 });
 
 const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').implement({
-  description: 'A gateway or an engine. A process that is both appears twice.',
+  description: 'A gateway or an engine. A process that runs both appears twice.',
   fields: (t) => ({
     kind: t.expose('kind', { type: ProcessKindType, description: 'The type of the process.' }),
     host: t.exposeString('host', { description: 'The host of the process.' }),
@@ -150,14 +155,14 @@ builder.queryFields((t) => ({
   fence: t.string({
     nullable: true,
     description:
-      'Returns why this Tapegate is fenced. It is a copy, or another one has taken over its restore disks. A fenced Tapegate accepts requests, but neither restores, removes nor sends anything until `tapegate takeover`. Null if it is not fenced.',
+      'Returns why this Tapegate is fenced: it is a copy, or another Tapegate has taken over its restore disks. Until `tapegate takeover`, it accepts requests, but does not restore, remove or send anything. Null if it is not fenced.',
     resolve: (_root, _args, ctx) => readFence(ctx),
   }),
   history: t.field({
     type: [CurvePointType],
     complexity: HISTORY_COMPLEXITY,
     description:
-      'Returns the activity of the site in time order. At most 3,000 periods: five minutes each for the last two days, an hour each for the 90 days before. For viewers and operators.',
+      "Returns the site's activity in time order: periods of five minutes for the last two days, and of an hour for the 90 days before. At most 3,000 periods. For viewers and operators.",
     args: {
       since: t.arg({
         type: 'DateTime',
@@ -171,7 +176,7 @@ builder.queryFields((t) => ({
   processes: t.field({
     type: [RunningProcessType],
     description:
-      'Returns the gateways and engines by host. Includes those that died in the last day without a replacement on their host. At most 1,000. For viewers and operators.',
+      'Returns the gateways and engines by host. Includes processes that died in the last day and were not replaced on their host. At most 1,000. For viewers and operators.',
     resolve: (_root, _args, ctx) => listProcesses(ctx),
   }),
 }));

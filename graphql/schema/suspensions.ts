@@ -20,14 +20,14 @@ const KindType = builder.enumType('SuspensionKind', {
     USER: 'A user: files of the user wait, unless another user also waits for them.',
     LIBRARY: 'A library: all its drives stop.',
     DISK: 'A restore disk: recalls use other disks, or wait.',
-    CLOCK: 'The clock of the database: nothing expires and no copies are removed.',
+    CLOCK: 'The database clock: nothing expires, and no copies are removed.',
   }),
 });
 
 const ModeType = builder.enumType('SuspensionMode', {
   description: 'The mode of a suspension. Both modes prevent new work.',
   values: describeValues<SuspensionMode>({
-    IMMEDIATE: 'Stops running work, which waits again. This does not count as a failed attempt.',
+    IMMEDIATE: 'Stops running work and returns it to the queue, without counting a failed attempt.',
     DRAINING: 'Lets running work finish.',
   }),
 });
@@ -40,11 +40,11 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
       description: 'The name of the volume, drive or library; the user; or the mount point.',
     }),
     mode: t.expose('mode', { type: ModeType, description: 'The mode.' }),
-    reason: t.exposeString('reason', { description: 'The reason, for people. May be empty.' }),
+    reason: t.exposeString('reason', { description: 'The reason shown to users and operators. May be empty.' }),
     since: t.expose('since', time('When the object was suspended.')),
     nextTry: t.expose(
       'nextTry',
-      timeOrNull('When the engine tries it again; null: it stays suspended until an operator resumes it.'),
+      timeOrNull('When an engine will try the object again. Null if it stays suspended until an operator resumes it.'),
     ),
   }),
 });
@@ -59,7 +59,7 @@ const libraries = byKind('LIBRARY');
 const common = {
   type: SuspensionType,
   nullable: true,
-  description: 'The suspension. Null if it is in service.',
+  description: 'The current suspension. Null if the object is in service.',
 } as const;
 
 builder.prismaObjectField('Volume', 'suspension', (t) =>
@@ -90,7 +90,7 @@ const cursors = createCursors<SuspensionKey>('suspension', {
 builder.queryFields((t) => ({
   suspensions: t.connection({
     type: SuspensionType,
-    description: 'Returns all suspensions by type and name.',
+    description: 'Returns all suspensions, ordered by type and name.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) =>
       resolveCursorPage(args, cursors, {
@@ -109,7 +109,7 @@ const SuspendInput = builder.inputType('SuspendInput', {
       description: 'The name of the volume, drive or library; the user; or the mount point.',
     }),
     mode: t.field({ type: ModeType, required: true, description: 'The mode.' }),
-    reason: t.string({ description: 'The reason, for people.' }),
+    reason: t.string({ description: 'The reason shown to users and operators.' }),
   }),
 });
 
@@ -127,7 +127,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
 builder.mutationFields((t) => ({
   suspend: t.field({
     type: SuspensionType,
-    description: 'Suspends an object. Suspending it again changes mode and reason.',
+    description: 'Suspends an object. Suspending it again changes its mode and reason.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SuspendInput, required: true, description: 'The object to suspend.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),

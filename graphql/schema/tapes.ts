@@ -31,15 +31,15 @@ export const VolumeType = builder.prismaNode('Volume', {
   nullable: true,
   description: 'A tape cartridge.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'The name on the label of the cartridge.' }),
+    name: t.exposeString('name', { description: "The name on the cartridge's label." }),
     medium: t.exposeString('medium', {
       description: 'The cost model for the plan: `lto-8`, `lto-9`, or `linear` if none was set.',
     }),
     library: t.relation('library', { description: 'The library that contains it.' }),
-    drive: t.relation('drive', nullable('The drive that has mounted it. Null if there is none.')),
+    drive: t.relation('drive', nullable('The drive in which it is mounted. Null if it is not mounted.')),
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
-      description: 'The number of files that wait to be read from it.',
+      description: 'The number of files waiting to be read from it.',
     }),
     files: t.int({
       description: 'The number of files on it. For viewers and operators.',
@@ -47,22 +47,24 @@ export const VolumeType = builder.prismaNode('Volume', {
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
-      ...bigInt('The total size of these files in bytes. For viewers and operators.'),
+      ...bigInt('The total size of the files on it in bytes. For viewers and operators.'),
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
     retiredAt: t.expose(
       'retiredAt',
-      timeOrNull('When it was retired. It contains no files since then, and gets none. Null if it is in use.'),
+      timeOrNull(
+        'When it was retired. A retired volume contains no files, and gets no new ones. Null if it is in use.',
+      ),
     ),
-    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired; null if no reason was given.')),
+    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired. Null if no reason was given.')),
   }),
 });
 
 builder.prismaNode('Drive', {
   id: { field: 'id' },
   nullable: true,
-  description: 'A tape drive, or one unit of concurrency of a library.',
+  description: 'A tape drive. For a staging library, one of its simultaneous reads.',
   fields: (t) => ({
     name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
     library: t.relation('library', { description: 'The library that contains it.' }),
@@ -79,7 +81,7 @@ builder.prismaNode('Drive', {
     }),
     filesRunning: t.relationCount('recalls', {
       where: { state: 'RUNNING' },
-      description: 'The number of files that it is reading.',
+      description: 'The number of files that the drive is reading.',
     }),
   }),
 });
@@ -88,7 +90,7 @@ builder.queryFields((t) => ({
   volumes: t.prismaConnection({
     type: 'Volume',
     cursor: 'name',
-    description: 'Returns all volumes in use by name.',
+    description: 'Returns all volumes in use, ordered by name.',
     complexity: pageComplexity,
     args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
     totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
@@ -123,7 +125,7 @@ const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('C
 });
 
 export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
-  description: 'The files that a change of the catalogue applies to.',
+  description: 'The files affected by a catalogue change.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size in bytes.')),
@@ -169,7 +171,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
   fields: (t) => ({
     name: t.string({ required: true, description: 'The name of the volume.' }),
     why: t.string({
-      description: 'The reason, for users who wait for a withdrawn file. At most 2,000 characters.',
+      description: 'The reason shown to users who wait for a withdrawn file. At most 2,000 characters.',
     }),
     withdraw: t.boolean({
       description:
@@ -182,7 +184,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
 builder.mutationFields((t) => ({
   setVolume: t.field({
     type: ChangedVolumes,
-    description: 'Sets the cost model of volumes, which the planner uses.',
+    description: 'Sets the cost model with which the planner estimates the time to read volumes.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'The volumes and their cost model.' }) },
     resolve: async (_root, { input: { names, all, medium } }, ctx) => {
@@ -195,7 +197,7 @@ builder.mutationFields((t) => ({
   moveVolume: t.field({
     type: ChosenFilesType,
     description:
-      'Records that a cartridge was copied onto another one. Its files are read from there, at the same positions. Copies no data.',
+      'Records that a cartridge was copied onto another one, from which its files are now read, at the same positions. Does not copy data.',
     errors: { types: errors },
     args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'The two volumes.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),

@@ -54,7 +54,7 @@ builder.mutationFields((t) => ({
       }),
       staged: t.arg.boolean({
         description:
-          'Whether to include staging libraries, which are otherwise verified only on demand. Each file may cost a mount or money.',
+          'Whether to include staging libraries, which are otherwise verified only on demand. Each verification may require a mount or cost money.',
       }),
     },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),

@@ -159,7 +159,7 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
     if (!optional || context.getParentType() !== context.getSchema().getSubscriptionType()) return;
     const what = selection.kind === Kind.FIELD ? `"${selection.name.value}"` : 'a fragment';
-    const message = `@${optional.name.value} is not allowed on ${what}: a subscription must always have its one root field`;
+    const message = `@${optional.name.value} is not allowed on ${what}: a subscription must always have exactly one root field`;
     context.reportError(new GraphQLError(message, { nodes: optional }));
   };
   return { Field: check, InlineFragment: check, FragmentSpread: check };

@@ -249,7 +249,7 @@ export class EventStreams {
       const operation = getOperationAST(document, params.operationName);
       if (!operation) return refuse(exchange, [new GraphQLError('Could not determine what operation to execute.')]);
       if (operation.operation === 'mutation' && req.method === 'GET') {
-        throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
+        throw new HttpError(405, 'mutations are not allowed over GET: use POST', { Allow: 'POST' });
       }
       const variables = readVariables(schema, operation, params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
@@ -307,7 +307,7 @@ export class EventStreams {
     }
     const operations = stream?.operations ?? new Set();
     if (operations.size >= this.limits.operations) {
-      const message = `the stream has ${operations.size} operations already: try again later`;
+      const message = `the stream already has ${operations.size} operations: try again later`;
       throw new HttpError(429, message, { 'Retry-After': '5' });
     }
     const give = this.limits.keep(req, size);

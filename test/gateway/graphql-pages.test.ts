@@ -203,7 +203,7 @@ describe.each(Object.entries(lists))('%s', (name, { query, node, fill, remove })
   });
 
   test('first with last is refused', async () => {
-    const message = 'first and last exclude each other: give one of them';
+    const message = 'first and last exclude each other: give only one';
     const { errors } = await ask(app, write('first: 1, last: 1'));
     expect(errors).toMatchObject([{ message, extensions: { code: 'INVALID_INPUT', field: 'first' } }]);
   });
