@@ -481,7 +481,7 @@ def _parser():
     request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
     request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
     request.add_argument("--label", help="name the request")
-    request.add_argument("--dry-run", action="store_true", help="print an estimate and request nothing")
+    request.add_argument("--dry-run", action="store_true", help="print an estimate without making a request")
     request.add_argument("--watch", action="store_true", help="show the progress until the request has finished")
     listed = command("requests", _requests, "list requests, oldest first")
     listed.add_argument("--quota", help="list only requests of this user")

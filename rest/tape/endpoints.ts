@@ -46,7 +46,7 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
   const [only, ...more] = own ?? [];
   if (only !== undefined && more.length === 0) return only;
   if (own?.length === 0)
-    throw new InvalidInputError(field, `must name a quota, because ${quote(ctx.caller.name)} has none`);
+    throw new InvalidInputError(field, `must name a quota, because ${quote(ctx.caller.name)} does not have one`);
   const some = own
     ? `${quote(ctx.caller.name)} has ${own.length}, ${own.slice(0, 10).map(quote).join(', ')}`
     : 'you may use any';
@@ -142,7 +142,7 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
   DIRECTORY: 'it is a directory: name its files',
-  ELSEWHERE: 'its copy on disk is at its primary path or was changed there, and is not served',
+  ELSEWHERE: 'its copy on disk is not served, because it is at its primary place or was changed',
   QUOTA_FULL: 'the quota has no room for it',
   NOT_YOURS: 'you may not read it',
   DISK_FAILS: 'the disk with its copy is temporarily unavailable',

@@ -80,7 +80,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'post', path: '/requests', name: 'createRequest', handler: requests.post },
     summary: 'Create a request',
     description:
-      'Requests the files that match a pattern, or a list of files. Charges the quota at once. If the files do not fit, the whole request is rejected.',
+      'Requests the files that match a pattern, or a list of files. Charges the quota immediately. If the files do not fit, the whole request is rejected.',
     parameters: [],
     body: [
       { form: refTo('RequestByPattern'), example: { quota: 'alice', patterns: '/demo/ocean/2024' } },
@@ -99,7 +99,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/requests/{id}', name: 'getRequest', handler: requests.getOne },
     summary: 'Show a request with its files',
     description:
-      'Omits the four times of progress until they are known. A request is finished when it has `last_files_on_disk`. If it has only `tapestore_request_end`, all its files failed.',
+      'Omits each of the four progress times until it is known. A request is finished when it has `last_files_on_disk`. If it has only `tapestore_request_end`, all its files failed.',
     parameters: [requestId],
     answer: {
       form: refTo('Request'),
@@ -142,7 +142,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/files', name: 'listFiles', handler: files.getAll },
     summary: 'List tape files',
     description:
-      'Returns files in the byte order of their paths, in one page. Without parameters, returns the whole catalogue.',
+      'Returns files sorted by the bytes of their paths, in one page. Without parameters, returns the whole catalogue.',
     parameters: [
       {
         name: 'match',
@@ -186,9 +186,9 @@ export const endpoints: readonly Endpoint[] = [
   },
   {
     ...{ method: 'get', path: '/quota/{user}', name: 'getQuota', handler: quotas.getOne },
-    summary: 'Show a user with the quota and its requests',
+    summary: "Show a user's quota and live requests",
     description:
-      '`used` is the charge of the listed requests. Sizes are exact integers, which may exceed the range of a double.',
+      '`used` is the total charge of the listed requests. Sizes are exact integers, which may exceed the range of a double.',
     parameters: [
       { name: 'user', in: 'path', description: 'The name of the user', schema: pathForms.user, example: 'alice' },
     ],
@@ -220,11 +220,11 @@ export const endpoints: readonly Endpoint[] = [
 export const commonErrors: Readonly<Record<number, string>> = {
   400: 'the path, the query or the host is invalid',
   401: 'authentication is required',
-  403: 'the caller lacks the permission, or the request is from a page of another origin',
+  403: 'the caller lacks the permission, or the request comes from a page of another origin',
   421: 'the gateway is not configured for this host name',
-  429: 'the caller has reached a limit: retry after the seconds in `Retry-After`',
-  500: 'an internal error, or the connection to the database broke before the change was confirmed: check before you repeat it',
-  503: 'the database does not answer or is too busy: retry after the seconds in `Retry-After`',
+  429: 'the caller has reached a limit: retry after the number of seconds in `Retry-After`',
+  500: 'an internal error, or the database connection broke before the change was confirmed: check whether it was made before you repeat it',
+  503: 'the database does not answer or is too busy: retry after the number of seconds in `Retry-After`',
 };
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);

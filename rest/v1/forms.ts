@@ -88,7 +88,7 @@ const pattern: JsonSchema = {
 const path: JsonSchema = { type: 'string', maxLength: 2048, pattern: '^(/[^/\\u0000]+)+$' };
 const notGiven: JsonSchema = {
   enum: [null, ''],
-  description: 'Missing. Exactly one of `patterns` and `files` is required',
+  description: 'Treated as missing. Exactly one of `patterns` and `files` is required',
 };
 
 export const forms = {
@@ -139,8 +139,8 @@ export const forms = {
   Quota: answer({
     id: { type: 'integer', minimum: 1, description: 'The id of the user' },
     user: text('The name of the user and of the quota'),
-    size: bytes('The size of the quota in bytes'),
-    used: bytes('The charge of the live requests in bytes'),
+    size: bytes("The quota's size in bytes"),
+    used: bytes('The bytes charged for live requests'),
     email: text('The email address of the user. May be empty'),
     notes: text('Notes about the user. May be empty'),
     requests: {

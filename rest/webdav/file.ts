@@ -74,10 +74,10 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   ON_TAPE: (path) =>
     new HttpError(
       415,
-      `${quote(path)} is on tape: stage it first, by the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
+      `${quote(path)} is on tape: stage it first, with the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
     ),
   ELSEWHERE: (path) =>
-    new HttpError(415, `${quote(path)} is on disk at its primary path or was changed there, and is not served`),
+    new HttpError(415, `${quote(path)} is not served, because it is on disk at its primary place or was changed there`),
   DISK_FAILS: (path) =>
     new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),
 };
@@ -105,7 +105,7 @@ async function explainClosed(
     const urls = hosts.flatMap((host) => (host === hostname() ? [] : (ctx.config.transfer.gateways.get(host) ?? [])));
     const url = urls[Math.floor(Math.random() * urls.length)];
     if (url !== undefined)
-      return new HttpError(307, `another gateway has ${quote(path)}`, { Location: url + hrefOf('', path) });
+      return new HttpError(307, `another gateway serves ${quote(path)}`, { Location: url + hrefOf('', path) });
   }
   return unreadable(path);
 }

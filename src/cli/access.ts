@@ -103,7 +103,7 @@ function warnIfReadable(): void {
 /** Warns if a user has no quota, because the user's name may be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
-  if (quota === null) printToStderr(`user ${quote(user)} has no quota now`);
+  if (quota === null) printToStderr(`user ${quote(user)} does not have a quota`);
 }
 
 async function listTokens(url: string, options: OutputOptions): Promise<void> {
@@ -143,11 +143,11 @@ function registerMember(program: Command): void {
     .command('set <user> <name>')
     .description('Allow a user or group to use the quota of another user')
     .option('--group', '<name> is a group')
-    .option('--manager', 'also allow changes to requests of others and to the members')
+    .option('--manager', "also allow changes to other users' requests and to members")
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
-    .description('Remove a member; requests of the member stay')
+    .description("Remove a member; the member's requests stay")
     .option('--group', '<name> is a group')
     .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
@@ -193,8 +193,8 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
 function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
-    ['set', 'Allow an action below a prefix only for the callers that rules name', setRule],
-    ['remove', 'Remove a rule; without one, the rules of the prefix above apply', removeRule],
+    ['set', 'Restrict an action below a prefix to the callers named by rules', setRule],
+    ['remove', 'Remove a rule; if it was the last, rules of a shorter prefix apply', removeRule],
   ] as const) {
     rule
       .command(verb)
@@ -202,7 +202,7 @@ function registerRule(program: Command): void {
       .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
       .argument('<prefix>', 'absolute path prefix; / is everything')
       .option('--user <name>', 'a user, or service:<name> for a service')
-      .option('--group <name>', 'all users of a group')
+      .option('--group <name>', 'all users in a group')
       .option('--everybody', 'all callers')
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
@@ -235,7 +235,7 @@ interface GivenRule {
 
 function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): PathRuleInput {
   if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
-    throw new UsageError('give one of --user, --group and --everybody');
+    throw new UsageError('give --user, --group or --everybody');
   }
   const kind = user !== undefined ? 'USER' : group !== undefined ? 'GROUP' : 'EVERYBODY';
   return { prefix, action: action.toUpperCase() as PathAction, kind, name: user ?? group ?? null };
@@ -255,7 +255,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') printToStderr(`other callers may not, unless a rule for ${rule.prefix} names them`);
-  if (rule.filesBelow === 0) printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
+  if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
 /** Largest file count that a gateway reports. If the gateway reports this count, there may be more files. */

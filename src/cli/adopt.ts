@@ -76,6 +76,6 @@ async function finish(ctx: Context, archiveRoot: string, { json = false }: Outpu
   printLine(`${plural(names, 'name')} of copies removed`);
   if (left > 0) printLine(`${plural(left, 'name')} left, listed above`);
   if (kept === 0) return;
-  const remedy = 'an engine with TAPEGATE_LINK_ROOT changes these links; then run --finish again';
-  printLine(`${plural(kept, 'name')} left, because links at archive paths point there: ${remedy}`);
+  const remedy = 'start an engine with TAPEGATE_LINK_ROOT, which changes the links, and run --finish again';
+  printLine(`${plural(kept, 'name')} left, because links at archive paths point to them: ${remedy}`);
 }

@@ -27,7 +27,7 @@ export function register(program: Command): void {
     .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
     .option(
       '--as-of <time>',
-      'time to which other tools have restored the database, if you give no backup: 2026-11-21T18:00:00Z',
+      'without a backup: time of the state that other tools have restored, such as 2026-11-21T18:00:00Z',
     )
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
@@ -44,7 +44,7 @@ const PROGRAM = path.join(packageRoot, 'package.json');
 async function backUp(config: Config, directory: string, options: OutputOptions): Promise<void> {
   if (config.databaseUrl !== undefined) {
     throw new CommandError(
-      'backup copies only an embedded database: back up the database of DATABASE_URL with its own tools, such as pg_basebackup or pg_dump',
+      'backup copies only an embedded database: back up the database in DATABASE_URL with PostgreSQL tools, such as pg_basebackup or pg_dump',
     );
   }
   const { requireCluster } = await import('../db/embedded/presence.js');
@@ -75,11 +75,12 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   if (backup === undefined && options.toUrl !== undefined)
     throw new UsageError('--to-url needs the directory of a backup');
   if (backup === undefined) return await completeRestore(config, options);
-  if (options.asOf !== undefined) throw new UsageError('--as-of excludes a backup, which contains its own time');
+  if (options.asOf !== undefined)
+    throw new UsageError('--as-of and a backup exclude each other: the backup contains its time');
   if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(
-      'DATABASE_URL is set: restore its database with its own tools, then run "tapegate restore --as-of" without a backup',
+      'DATABASE_URL is set: restore that database with PostgreSQL tools, then run "tapegate restore --as-of" without a backup',
     );
   }
   const { readManifest } = await import('../db/backup/manifest.js');
@@ -207,8 +208,8 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
     printLine(
       `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens revoked later: see "tapegate token list"`,
     );
-  if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps for the second time`);
-  printLine('It changes no restore disk, and sends no email or webhook, until "tapegate takeover".');
+  if (letters > 0) printLine(`  ${plural(letters, 'waiting email')} will be sent, perhaps a second time`);
+  printLine('Until "tapegate takeover", Tapegate does not change restore disks or send emails and webhooks.');
   printLine(
     'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with it, and start Tapegate.',
   );

@@ -20,7 +20,7 @@ export function register(program: Command): void {
     .description('Add a restore disk, or change its allocation')
     .requiredOption(...sizeOption)
     .option('--create', 'create a missing mount point as a directory')
-    .option('--mark', 'accept the mounted file system as the disk, even if copies are missing on it')
+    .option('--mark', 'accept the mounted file system as the disk, even if its copies are missing')
     .action((mountpoint, options) => addDisk(mountpoint, options));
   disk
     .command('list')
@@ -103,7 +103,8 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     },
   });
   printResult(disk, `restore disk ${disk.mountpoint} is removed; its directory is unchanged`, options);
-  for (const path of disk.stalePartialFiles) printToStderr(`the disk fails, and may contain a partial copy of ${path}`);
+  for (const path of disk.stalePartialFiles)
+    printToStderr(`the disk is failing, and may contain a partial copy of ${path}`);
   if (problem !== undefined) printToStderr(`the marker file stays: ${problem}`);
 }
 

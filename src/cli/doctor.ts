@@ -20,9 +20,9 @@ import { type OutputOptions, printJson, printLine, printToStderr } from './termi
 export function register(program: Command): void {
   program
     .command('doctor')
-    .option('--repair', 'repair findings, also while Tapegate runs')
+    .option('--repair', 'repair findings; Tapegate may be running')
     .option('--checksums', 'read each restored copy and compare its checksum')
-    .option('--adopt', 'repair, and record unknown files with the right bytes as copies of Tapegate')
+    .option('--adopt', "repair, and record unknown files with the right content as Tapegate's copies")
     .action((options) => runDoctor(options));
 }
 

@@ -27,9 +27,9 @@ export function register(program: Command): void {
     .action((name, options) => addLibrary(name, options));
   addSizeOptions(library.command('set <name>'))
     .description('Change a tape system; engines use the changes without a restart')
-    .option('--kind <kind>', 'library type, for scripts; it cannot change')
-    .option('--set <key=value...>', 'settings of the library type; one without a value is removed')
-    .addHelpText('after', `\nFiles that are being read may be read again.\n${SECRETS}`)
+    .option('--kind <kind>', 'current library type; it cannot be changed')
+    .option('--set <key=value...>', 'settings to change; an empty value (key=) removes a setting')
+    .addHelpText('after', `\nEngines may interrupt active reads and repeat them.\n${SECRETS}`)
     .action((name, options) => setLibrary(name, options));
   library
     .command('list')
@@ -38,12 +38,12 @@ export function register(program: Command): void {
   library
     .command('remove <name>')
     .description('Remove a tape system without files in the catalogue')
-    .option('--force', 'remove it even if staged files cannot be released there; list these files')
+    .option('--force', 'remove it even if staged files cannot be released, and list them')
     .action((name, options) => removeLibrary(name, options));
 }
 
 function addSizeOptions(command: Command): Command {
-  const files = 'staging library: maximum of files requested at the same time, or none for the default';
+  const files = 'staging library: maximum files requested at a time, or none for the default';
   return command
     .option(
       '--drives <n>',
@@ -53,7 +53,7 @@ function addSizeOptions(command: Command): Command {
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
     .option(
       '--depth-bytes <size>',
-      'staging library: the same in bytes, for example 10T, or none',
+      'staging library: maximum bytes requested at a time, for example 10T, or none',
       orNone(toSize('--depth-bytes')),
     );
 }
@@ -138,7 +138,7 @@ function readSettings(given: readonly string[]): object {
     const at = each.indexOf('=');
     const key = each.slice(0, Math.max(at, 0));
     if (key === '') throw new UsageError('--set must be key=value');
-    if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
+    if (settings.has(key)) throw new UsageError(`--set sets ${key} twice`);
     settings.set(key, readValue(key, each.slice(at + 1)));
   }
   return Object.fromEntries(settings);
@@ -158,7 +158,7 @@ type ShownLibrary = ReturnType<typeof presentLibrary>;
 const presentLibrary = (library: LibraryRowFragment) => ({ ...library, settings: JSON.parse(library.settings) });
 
 function formatDrives({ contract, drives }: ShownLibrary): string {
-  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, read ${drives} at a time`;
+  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, reads ${drives} at a time`;
 }
 
 function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string {

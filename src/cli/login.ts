@@ -16,7 +16,7 @@ export function register(program: Command): void {
     .command('login')
     .option('--token', 'read an existing token from the terminal or standard input')
     .option('--device', "log in at the server's identity provider with any browser")
-    .option('--audience <name>', 'accept this audience of the token, if it is not the server')
+    .option('--audience <name>', 'accept a token for this audience instead of the server')
     .option('--issuer <url>', 'log in at this identity provider (default: the first available one)')
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
@@ -40,7 +40,7 @@ interface LoginOptions {
 
 async function login(url: string, options: LoginOptions): Promise<void> {
   const isDevice = options.device || options.audience !== undefined || options.issuer !== undefined;
-  if (options.token && isDevice) throw new UsageError('--token excludes --device, --audience and --issuer');
+  if (options.token && isDevice) throw new UsageError('--token cannot be used with --device, --audience or --issuer');
   const mayBeDevice = isDevice || (stdin().isTTY && !options.token);
   const deviceLogin = mayBeDevice ? await findLogin(url, options) : undefined;
   if (deviceLogin) return await loginByDevice(url, deviceLogin);
@@ -138,7 +138,7 @@ async function readToken(url: string): Promise<string> {
   const text = stdin().isTTY ? await readHidden('token: ') : (await readAll(stdin())).toString('utf8');
   const token = text.trim();
   if (/^[\x21-\x7e]{1,16000}$/.test(token)) return token;
-  throw new CommandError(token === '' ? 'no token was given' : 'not a token: a single word is expected');
+  throw new CommandError(token === '' ? 'no token was given' : 'not a token: expected a single word');
 }
 
 /** Reads a line from the terminal without showing the input. */

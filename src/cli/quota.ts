@@ -43,7 +43,7 @@ export function register(program: Command): void {
     .action((user, options) => showQuota(user, options));
   quota
     .command('history <user>')
-    .description('Show the usage of a quota, for each hour in which it changed, and now')
+    .description("Show a quota's usage now, and after each hour in which it changed")
     .option('--since <date>', 'show usage since a UTC date or time, or since 12h or 90d ago', '30d')
     .action((user, options) => showHistory(user, options));
   quota
@@ -53,7 +53,7 @@ export function register(program: Command): void {
   program
     .command('user')
     .command('purge <name>')
-    .description('Replace a user without active requests, and its addresses, by a pseudonym for good')
+    .description("Permanently replace a user's name and addresses with a pseudonym")
     .action((name, options) => purgeUser(name, options));
 }
 
@@ -106,7 +106,7 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledDirectories } = quota;
   printLine(`the quota of ${removed} is removed; its ended requests stay listed`);
-  if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer for ${removed}`);
+  if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
   if (ruledDirectories.length > 0) {
     printLine(

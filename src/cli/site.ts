@@ -19,7 +19,7 @@ export function register(program: Command): void {
     .action((options) => listLegacy(findSite(), options));
 }
 
-const CONFIRM = '"tapegate resume clock database" confirms the time of the database';
+const CONFIRM = '"tapegate resume clock database" confirms the database time';
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);

@@ -32,13 +32,13 @@ async function takeOver({ yes = false, skipMissing = false, json = false }: Take
   if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
   if (json) return printJson({ taken, missing });
-  printLine(`taken over: ${taken.join(', ') || 'only the database'}. Another Tapegate that used it has stopped`);
+  printLine(`taken over: ${taken.join(', ') || 'only the database'}. Any other Tapegate that used them has stopped`);
   for (const problem of missing) printLine(`not taken over: ${problem}`);
 }
 
 function printPlan({ reason, directories, waiting: { emails, messages } }: TakeoverPlan): void {
   printLine(`this Tapegate is fenced: ${reason}`);
-  printLine('A takeover makes these its own. Another Tapegate that uses them stops within 10 s:');
+  printLine('A takeover claims the directories below. Another Tapegate that uses them stops within 10 s:');
   for (const { mountpoint, owner, problem } of directories) {
     const used = owner ? `last used at ${owner.at}Z on ${owner.host}` : 'without an owner';
     printLine(`  ${mountpoint}: ${problem ?? used}`);

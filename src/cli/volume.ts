@@ -14,7 +14,7 @@ export function register(program: Command): void {
   const volume = program.command('volume');
   volume
     .command('set [names...]')
-    .description('Set the media type of volumes, from which the planner estimates costs')
+    .description("Set the media type of volumes for the planner's cost estimates")
     .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
     .option('--all', 'set all volumes')
     .action((names, options) => setMedium(names, options));
@@ -89,12 +89,12 @@ function describeRetirement({
 }
 
 const MOVE_HELP = `
-The command copies nothing: each file must have the same position on the new
+The command does not copy data: each file must have the same position on the new
 cartridge. An unknown volume is created in the same library. Waiting files are
 read from the new volume.`;
 
 const RETIRE_HELP = `
-No file is put on a retired volume. Without --withdraw, the command fails if a
+Tapegate adds no files to a retired volume. Without --withdraw, the command fails if a
 file has no other copy. If a drive uses the volume, suspend or drain it first.
 Repeat an interrupted command: it continues.`;
 

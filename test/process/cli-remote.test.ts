@@ -214,7 +214,7 @@ test('login rejects text that is no token, and tokens that the server does not k
   const { TAPEGATE_TOKEN: _, ...env } = afar;
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
-  expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: a single word is expected'));
+  expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: expected a single word'));
   expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is unknown, has expired or was revoked'));
   expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
   const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
@@ -257,14 +257,14 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
     ...[mountpoint, '8.00 GB', '0 bytes', '0 bytes', '3.00 GB'],
     'draining: a new fan; tape2: it is away',
   ]);
-  const where = 'run this on a host that has the disk (engines run on tape1, tape2), with DATABASE_URL';
+  const where = 'run this command with DATABASE_URL on a host that has the disk (engines run on tape1, tape2)';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
       refused(1, `--create and --mark need a disk of this host: ${where}`),
     );
   }
   const none = path.join(dir, 'new');
-  const adding = `there is no restore disk "${none}" yet: run this on a host that has the disk, with DATABASE_URL`;
+  const adding = `there is no restore disk "${none}" yet: run this command with DATABASE_URL on a host that has the disk`;
   for (const more of [[], ['--create']]) {
     expect(await run('disk', 'add', none, '--size', '1G', ...more)).toEqual(refused(1, adding));
   }
@@ -321,7 +321,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
       `user ann may fetch files below ${nfc}\n`,
-      `other callers may not, unless a rule for ${nfc} names them\nthe catalogue contains no file below ${nfc} now: check the prefix\n`,
+      `other callers may not, unless a rule for ${nfc} names them\nthe catalogue contains no files below ${nfc}: check the prefix\n`,
     ),
   );
   for (const [directory, who] of [
@@ -382,7 +382,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
     expect(await run('doctor', option)).toEqual(
       refused(
         1,
-        '--checksums and --adopt need the restore disks: run this on a host that has the disk (engines run on tape1), with DATABASE_URL',
+        '--checksums and --adopt need the restore disks: run this command with DATABASE_URL on a host that has the disk (engines run on tape1)',
       ),
     );
   }

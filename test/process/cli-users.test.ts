@@ -85,7 +85,9 @@ test('ls reads more than one page', async () => {
 });
 
 test('ls refuses bad options', async () => {
-  expect(await run('ls', '--stages', 'TX')).toEqual(refused(2, '--stages takes letters of U, D, T, A, R, not "X"'));
+  expect(await run('ls', '--stages', 'TX')).toEqual(
+    refused(2, '--stages must contain only the letters U, D, T, A, R, not "X"'),
+  );
   for (const limit of ['ten', '-1', '']) {
     expect(await run('ls', `--limit=${limit}`)).toEqual(
       refused(2, `--limit must be a whole number, not ${JSON.stringify(limit)}`),

@@ -177,7 +177,7 @@ test('login fails if the gateway names no client of a provider, or has no TLS', 
   const plain = 'http://tapes.example.org'; // no request is sent to this address
   expect(await runCli(LOGIN, { env: env(plain) })).toEqual(refused(1, error(plain)));
   expect(await run('login', '--device', '--token')).toEqual(
-    refused(2, '--token excludes --device, --audience and --issuer'),
+    refused(2, '--token cannot be used with --device, --audience or --issuer'),
   );
 });
 

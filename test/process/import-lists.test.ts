@@ -258,7 +258,7 @@ test.each([
 });
 
 test.each<[string[], string]>([
-  [['--format', 'find'], '--volume is missing: a list of format find does not name the volume'],
+  [['--format', 'find'], '--volume is required: a list in format find does not name the volume'],
   [['--volume', 'V'], '--volume needs --format find or --format s3-inventory'],
   [['--format', 'find', '--volume', 'V', '--prefix', 'a'], '--prefix must be an absolute path, not "a"'],
   [

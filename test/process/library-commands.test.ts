@@ -115,7 +115,7 @@ const set = ['set', 'east'];
 
 test.each([
   [[...add, '--set', 'directory'], '--set must be key=value'],
-  [[...add, '--set', 'directory=/a', 'directory=/b'], '--set gives directory twice'],
+  [[...add, '--set', 'directory=/a', 'directory=/b'], '--set sets directory twice'],
   [[...add, '--set', 'directory=[1'], '--set directory: the value begins like JSON, but is not valid JSON'],
   [[...add, '--drives', 'two'], '--drives must be a whole number, not "two"'],
   [set, 'nothing to change: give --set, --drives, --depth-files or --depth-bytes'],

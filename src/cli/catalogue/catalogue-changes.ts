@@ -37,7 +37,7 @@ export function register(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option('--in-library', 'the files already have the new paths in a library that finds files by path')
+    .option('--in-library', 'the library finds files by path, and already has the new paths')
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
     .action(async (from, to, options) => {

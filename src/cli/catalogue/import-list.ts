@@ -84,7 +84,7 @@ export async function openList(source: ImportSource, format: ListFormat, options
 
 function readSettings(format: ListFormat, options: ListOptions): InventorySettings {
   const { volume, library, spot, storageClass } = options;
-  if (!volume) throw new UsageError(`--volume is missing: a list of format ${format} does not name the volume`);
+  if (!volume) throw new UsageError(`--volume is required: a list in format ${format} does not name the volume`);
   if (storageClass !== undefined && format !== 's3-inventory') {
     throw new UsageError(`--storage-class needs --format s3-inventory, not ${format}`);
   }

@@ -28,16 +28,16 @@ export function register(program: Command): void {
     )
     .option('--volume <name>', 'volume of all files in the list')
     .option('--library <name>', 'library of a new volume (default: the first one)')
-    .option('--prefix <directory>', 'add before each path of a list')
-    .option('--strip <directory>', 'remove first from the beginning of each path of a list')
+    .option('--prefix <directory>', 'prefix to add to each path in a list')
+    .option('--strip <directory>', 'prefix to remove from each path in a list first')
     .option('--spot <name>', 'storage spot of the files in the list')
     .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
     .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
     .option(
       '--rejects <file>',
-      'with --skip-invalid: new file for the list (default: <file>.rejects, which each import replaces)',
+      'with --skip-invalid: file for the skipped names (default: <file>.rejects, which each import replaces)',
     )
-    .option('--complete <directory>', 'withdraw files below the directory that the list does not contain')
+    .option('--complete <directory>', 'withdraw files that are below the directory but not in the list')
     .option(
       '--max-withdrawn <percent>',
       'with --complete: fail if more files would be withdrawn (default: 5; 100: no limit)',
@@ -47,7 +47,7 @@ export function register(program: Command): void {
     .action((file, options) => importFile(file, options));
 }
 
-const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number of percent' });
+const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number from 0 to 100' });
 
 interface ImportOptions extends OutputOptions, ListOptions, SkipOptions {
   progress?: boolean;
@@ -175,7 +175,9 @@ function printImport(
     printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary path`);
   }
   if (addedWithoutCopy > 0) {
-    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: stored as T, without a copy in the restore area`);
+    printLine(
+      `${plural(addedWithoutCopy, 'new file')} in stage A or R: stored as T, without a copy in the restore area`,
+    );
   }
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`skipped: ${count} ${kind}`);
   rejects?.print();

@@ -19,7 +19,7 @@ import { type OutputOptions, printJson, printLine, printNote, printToStderr } fr
 
 export function register(program: Command): void {
   addPathsOptions(program.command('ls [match]'))
-    .option('--stages <letters>', 'list only files at these stages: any of U, D, T, A, R')
+    .option('--stages <letters>', 'list only files in these stages: any of U, D, T, A, R')
     .option('--withdrawn', 'list only withdrawn files')
     .option('--limit <n>', limitHelp('list at most n files', '--json or --print-paths'))
     .action((match, options) => listFiles(findSite(), match, options));
@@ -76,6 +76,6 @@ async function readStages(letters: string): Promise<Stage[]> {
   return [...letters].map((letter) => {
     const stage = stageOfLetter(letter);
     if (stage) return stage;
-    throw new UsageError(`--stages takes letters of U, D, T, A, R, not ${JSON.stringify(letter)}`);
+    throw new UsageError(`--stages must contain only the letters U, D, T, A, R, not ${JSON.stringify(letter)}`);
   });
 }

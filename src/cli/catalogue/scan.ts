@@ -24,7 +24,7 @@ export function register(program: Command): void {
     .option('--prefix <path>', 'register only files below this archive path')
     .option('--spot <name>', 'storage spot of the files')
     .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
-    .option('--rejects <file>', 'with --skip-invalid: new file for the list')
+    .option('--rejects <file>', 'with --skip-invalid: new file for the skipped names')
     .action((volume, options) => scanVolume(volume, options));
 }
 

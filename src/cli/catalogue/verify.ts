@@ -12,7 +12,7 @@ import { formatTime } from '../terminal/times.js';
 export function register(program: Command): void {
   program
     .command('verify [match]')
-    .option('--again', 'verify them again at once')
+    .option('--again', 'retry the failed verifications now')
     .option('--staged', 'with --again: include staging libraries (each copy may cost a mount or money)')
     .option('--limit <n>', limitHelp('list at most n copies'))
     .action((match, options: VerifyOptions) => {

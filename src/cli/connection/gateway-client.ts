@@ -97,7 +97,7 @@ interface PostResponse {
 async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
   if (target.username || target.password)
-    throw new Error('the URL of the server must not contain a password: use TAPEGATE_TOKEN');
+    throw new Error("the server's URL must not contain a password: use TAPEGATE_TOKEN");
   const isTls = target.protocol === 'https:';
   const { request } = await (isTls ? import('node:https') : import('node:http'));
   return await new Promise<PostResponse>((resolve, reject) => {

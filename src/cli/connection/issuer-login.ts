@@ -115,7 +115,7 @@ export class IssuerClient {
    */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
-    if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
+    if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} does not revoke tokens`);
     await this.ask(async (options, client) => {
       await oauth.processRevocationResponse(
         await oauth.revocationRequest(server, client, oauth.None(), token, options),
@@ -240,7 +240,7 @@ export async function findDeviceLogin(
   checkAudience(url, required, audience);
   const named = issuers.map(String);
   if (chosen !== undefined && !named.includes(chosen)) {
-    throw new CommandError(`${url} accepts no tokens of ${chosen}; it accepts tokens of ${named.join(', ')}`);
+    throw new CommandError(`${url} does not accept tokens of ${chosen}; it accepts tokens of ${named.join(', ')}`);
   }
   let failure: unknown;
   for (const issuer of chosen === undefined ? named : [chosen]) {

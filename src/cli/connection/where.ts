@@ -82,7 +82,7 @@ export async function operate<Done>(ways: {
  */
 export function describeHosts(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
-  return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
+  return `${why}: run this command with DATABASE_URL on a host that has the disk${known}`;
 }
 
 /** Replaces a node's GraphQL id with its numeric id in the database. */

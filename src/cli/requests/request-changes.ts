@@ -55,7 +55,7 @@ export function register(program: Command): void {
   program
     .command('release <id>')
     .option(...fileOption)
-    .option('--match <text>', 'release all files of the request whose path contains the text')
+    .option('--match <text>', 'release all files in the request whose path contains the text')
     .action((id, options) => releaseFiles(findSite(), id, options));
   program
     .command('retry <id>')

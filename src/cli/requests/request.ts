@@ -42,13 +42,10 @@ export function register(program: Command): void {
     .option('--max-files <n>', 'limit the number of files, including files added later', toNumber('--max-files'))
     .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', toSize('--max-bytes'))
     .option('--notify-first <address>', 'send email when the first file is on disk')
-    .option(
-      '--notify-last <address>',
-      'send email when the request has finished (default: to the address of the quota)',
-    )
-    .option('--no-mail', 'send no email to the address of the quota')
+    .option('--notify-last <address>', "send email when the request has finished (default: to the quota's address)")
+    .option('--no-mail', "send no email to the quota's address")
     .option('--watch', 'show the progress until the request has finished')
-    .option('--dry-run', 'print an estimate and request nothing')
+    .option('--dry-run', 'print an estimate without making a request')
     .action((options) => requestFiles(findSite(), options));
 }
 

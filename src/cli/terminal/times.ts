@@ -72,7 +72,7 @@ export function formatEnd(
   );
   if (planned === 'now' && nextTry !== null) {
     const fromNow = secondsBetween(now, nextTry);
-    return `done with the next try, ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
+    return `done after the next attempt, ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
   }
   return planned === 'now' ? 'done at once' : `done in about ${planned} (${earliest} to ${latest})`;
 }
