@@ -219,7 +219,7 @@ export const settingsOfMethods = {
  * compose file.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
-  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
+  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; "none" closes them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
   {
     variable: 'TAPEGATE_PROXY_ROLES',

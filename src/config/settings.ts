@@ -94,7 +94,7 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
     const users = values.parseCertUsers(readFileSync(file, 'utf8'));
     if (typeof users !== 'number') return users;
     ctx.addIssue(
-      explained(`a file with a quoted subject and a user in each line; line ${users} of ${file} is different`),
+      explained(`a file with a quoted subject and a user in each line; line ${users} of ${file} does not match`),
     );
   } catch (error) {
     ctx.addIssue(explained(`a readable file: ${messageOf(error)}`));
@@ -134,7 +134,7 @@ const access = z.object({
     'TAPEGATE_OIDC_ISSUER',
     parsed(values.parseIssuers, 'URLs that begin with https://, without a query; http:// of this host'),
     [],
-  ).describe('`oidc`: list of accepted issuers, as `https://` URLs; `http://` only for a port of this host'),
+  ).describe('`oidc`: list of accepted issuers, as `https://` URLs, or `http://` for a port of this host'),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
@@ -154,10 +154,10 @@ const access = z.object({
     ),
     { ranges: [], sockets: [] },
   ).describe(
-    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. Only from a proxy, the gateway accepts a client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and a user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
+    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. The gateway accepts a client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and a user only from a proxy. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
   ),
   proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
-    'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file at the start. A proxy on a Unix socket needs no secret',
+    'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file when it starts. A proxy on a Unix socket needs no secret',
   ),
   proxyHeaders: setting(
     'TAPEGATE_PROXY_HEADERS',
@@ -196,13 +196,13 @@ const MOST = 999_999_999;
 
 const limits = z.object({
   rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
-    'requests of a caller per minute (429). `RateLimit` and `RateLimit-Policy` report how many are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
+    'maximum number of requests per minute from one caller (429 above it). `RateLimit` and `RateLimit-Policy` report how many are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
   ),
   streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
-    'open event streams (503). One caller may open a fifth of them (429)',
+    'maximum number of open event streams (503 above it). One caller may open a fifth of them (429 above it)',
   ),
   requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
-    'files in a request (400). Files that appear later do not join a request of this size. Set the same limit for engines',
+    'maximum number of files in a request (400 above it). Files that appear later do not join a full request. Set the same limit for engines',
   ),
   patternLength: setting('TAPEGATE_PATTERN_LENGTH', integer(1, 2048), '1').describe(
     'minimum number of characters in a pattern (400)',
@@ -212,10 +212,10 @@ const limits = z.object({
     parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
-    "addresses that users may give for emails (400): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
+    "addresses to which users may have emails sent (400 for others): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    "emails per minute, at most half of them for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
+    "maximum number of emails per minute, of which at most half for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
   ),
 });
 
@@ -230,7 +230,7 @@ export const schema = z.object({
     'URL of one or more standbys, from which a gateway reads lists ([standbys](../operators/database.md#read-lists-from-standbys))',
   ),
   readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
-    'milliseconds that a list waits for a standby to replay recent changes. Then the gateway reads the list from the primary',
+    'milliseconds for which a list waits for a standby to replay recent changes. After that, the gateway reads the list from the primary',
   ),
   dataDir: setting('DATA_DIR', text, './data').describe(
     'directory of the embedded database, the directory library and the default restore disk',
@@ -241,7 +241,7 @@ export const schema = z.object({
     'number of drives of the first library, for all engines together. For other libraries, use `library add`',
   ),
   engineWeight: setting('TAPEGATE_ENGINE_WEIGHT', integer(1, 1000), '1').describe(
-    'share of the drives if engines compete: an engine of weight 2 gets twice as many as an engine of weight 1',
+    'share of the drives if engines compete: an engine with weight 2 gets twice as many as an engine with weight 1',
   ),
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
@@ -267,10 +267,10 @@ export const schema = z.object({
     'days for which events are stored. A client that resumes after an older event gets `EVENTS_GONE`',
   ),
   requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
-    'days after the end of a request for which its emails and its WLCG stage request are stored',
+    'days for which the emails and the WLCG stage request of an ended request are stored',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    'engines: hours before a request expires at which Tapegate sends an email to its last-file address, or else to its first-file address; 0: no email. A request with a shorter retention gets no email',
+    'engines: how many hours before a request expires Tapegate sends an email, to the last-file address or else the first-file address. 0: no email. A request with a shorter retention gets no email',
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
@@ -280,7 +280,7 @@ export const schema = z.object({
     'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. Other webhooks need a public address. Set the same list for engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
-    'days for which the audit stores changes and their callers (`audit`)',
+    'days for which the audit log stores changes and their callers (`audit`)',
   ),
   logLevel: setting('LOG_LEVEL', oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'), 'info').describe(
     '`fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`. Logs are JSON lines on standard error',
@@ -299,7 +299,7 @@ export const schema = z.object({
     'group of restored files, as a name or number. The group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host). Unset: the group of the original',
   ),
   linkRoot: optional('TAPEGATE_LINK_ROOT', directory).describe(
-    'absolute directory in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). `/` is possible. Set the same directory for all engines',
+    'absolute path of a directory in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). `/` is possible. Set the same directory for all engines',
   ),
   publicUrl: optional(
     'TAPEGATE_PUBLIC_URL',
@@ -338,7 +338,7 @@ export const schema = z.object({
     'dashboard,graphiql',
   ).describe('list of pages for browsers: `dashboard` at `/`, `graphiql` at `/graphql`; or `none`'),
   introspection: setting('TAPEGATE_INTROSPECTION', onOff, 'on').describe(
-    '`off`: refuse introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
+    '`off`: reject introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
     'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects all other documents (403), except documents of authenticated operators',
@@ -351,7 +351,7 @@ export const schema = z.object({
       'name of this site for transfer tools ([transfer tools](rest.md#transfer-tools)). Unset: the host name of the gateway',
     ),
     webdav: setting('TAPEGATE_WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
-      'files that the gateway serves at `/webdav`: `public`, files that every user of the host may read; `all`; or `off`',
+      'files that the gateway serves at `/webdav`: `public` for files that every user of the host may read, `all`, or `off` for none',
     ),
     gateways: listed(
       'TAPEGATE_BYTES_GATEWAYS',
@@ -360,7 +360,7 @@ export const schema = z.object({
       ),
       new Map(),
     ).describe(
-      'gateways of other hosts, which serve files from disks of those hosts: `host1=https://host1.example.org:8443,host2=…`',
+      'gateways on other hosts, which serve files from the disks of those hosts: `host1=https://host1.example.org:8443,host2=…`',
     ),
   }),
   limits,

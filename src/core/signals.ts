@@ -16,15 +16,15 @@ const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_80
 
 export const counted = {
   tapegate_errors_total: {
-    help: 'Errors returned to callers, by code. INTERNAL is a bug. GraphQL failures that are a result, such as QuotaExceeded, are counted by tapegate_operation_seconds',
+    help: 'Errors returned to callers, by code. INTERNAL is a bug. GraphQL results such as QuotaExceeded are counted by tapegate_operation_seconds',
     labels: ['class'],
   },
-  tapegate_recalls_started_total: { help: 'Recalls started', labels: ['drive'] },
+  tapegate_recalls_started_total: { help: 'Started recalls', labels: ['drive'] },
   tapegate_recalls_ended_total: {
-    help: 'Recalls ended, by outcome and error class',
+    help: 'Ended recalls, by outcome and error class',
     labels: ['drive', 'outcome', 'class'],
   },
-  tapegate_recalled_bytes_total: { help: 'Bytes of files that were read completely', labels: ['drive'] },
+  tapegate_recalled_bytes_total: { help: 'Bytes of completely read files', labels: ['drive'] },
   tapegate_drive_busy_seconds_total: {
     help: 'Seconds that drives spent on recalls, including mounts',
     labels: ['drive'],
@@ -32,10 +32,10 @@ export const counted = {
   tapegate_hung_calls_total: { help: 'Calls that hung on a restore disk or on tape', labels: ['device'] },
   tapegate_mail_total: { help: 'Attempts to send an email, by result', labels: ['result'] },
   tapegate_webhooks_total: { help: 'Attempts to send a message to a webhook, by result', labels: ['result'] },
-  tapegate_job_failures_total: { help: 'Periodic jobs of the engine that failed', labels: ['job'] },
-  tapegate_engine_cpu_seconds_total: { help: 'Processor time of the processes of the engine', labels: ['part'] },
+  tapegate_job_failures_total: { help: "Failed runs of the engine's periodic jobs", labels: ['job'] },
+  tapegate_engine_cpu_seconds_total: { help: 'CPU time of engine processes', labels: ['part'] },
   tapegate_engine_process_ends_total: {
-    help: 'Processes of the engine that ended and were restarted, by reason',
+    help: 'Engine processes that ended and were restarted, by reason',
     labels: ['part', 'why'],
   },
 } as const;
@@ -47,19 +47,23 @@ export const timed = {
     buckets: QUICK,
   },
   tapegate_graphql_operation_seconds: {
-    help: 'Time of GraphQL queries and mutations, by field',
+    help: 'Duration of GraphQL queries and mutations, by field',
     labels: ['type', 'field'],
     buckets: QUICK,
   },
   tapegate_operation_seconds: {
-    help: 'Time of changes by REST, GraphQL and commands, by operation and result',
+    help: 'Duration of changes made by REST, GraphQL and commands, by operation and result',
     labels: ['operation', 'result'],
     buckets: QUICK,
   },
-  tapegate_recall_wait_seconds: { help: 'Time from the queue to the drive', labels: [], buckets: SLOW },
-  tapegate_job_seconds: { help: 'Time of periodic jobs of the engine', labels: ['job'], buckets: QUICK },
+  tapegate_recall_wait_seconds: {
+    help: 'Time that files wait in the queue before a drive reads them',
+    labels: [],
+    buckets: SLOW,
+  },
+  tapegate_job_seconds: { help: "Duration of the engine's periodic jobs", labels: ['job'], buckets: QUICK },
   tapegate_event_delay_seconds: {
-    help: 'Time from an event to its subscribers on this process',
+    help: 'Time from an event until subscribers of this process receive it',
     labels: [],
     buckets: QUICK,
   },

@@ -163,7 +163,7 @@ export function destroy(client: pg.Client, error: Error = away()): void {
 
 function refuseOther(found: unknown, expected: string): void {
   if (found === expected) return;
-  const problem = `the database was replaced by another one: its identity is ${found}, not ${expected}`;
+  const problem = `the database was replaced with another: its identity is ${found}, not ${expected}`;
   throw new UnavailableError('away', problem, undefined, 'restart the process');
 }
 

@@ -330,7 +330,7 @@ async function findWritable(
 async function refuseStandby(client: pg.Client): Promise<void> {
   await client.connect();
   const { rows } = await client.query<{ isStandby: boolean }>(sql`SELECT pg_is_in_recovery() AS "isStandby"`);
-  if (rows[0]?.isStandby) throw new Error('is a standby, and accepts no writes');
+  if (rows[0]?.isStandby) throw new Error('is a standby, and does not accept writes');
 }
 
 /** Adds the server's name to an error, and keeps the error's code. */

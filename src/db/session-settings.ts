@@ -24,7 +24,7 @@ const all = (value: string, names: string): Record<string, string> =>
 
 /** Default settings. The site's options in DATABASE_URL or PGOPTIONS take precedence. */
 export const defaultSettings: readonly SessionSetting[] = settings(
-  'A bitmap of the matches in ten million files fits. With the default of 4 MB, PostgreSQL compares every path on the pages with a match: 55 s instead of 2 s. Only statements that need it take it.',
+  'Has room for a bitmap of the matches among ten million files. With the default of 4 MB, PostgreSQL compares every path on the pages with a match: 55 s instead of 2 s. Only statements that need this memory allocate it.',
   { work_mem: '64MB' },
 );
 
@@ -33,7 +33,7 @@ export const defaultSettings: readonly SessionSetting[] = settings(
  * skipped.
  */
 export const requiredSettings: readonly SessionSetting[] = [
-  ...settings('Locks, not retries, order concurrent writes. Statements must see what was committed before them.', {
+  ...settings('Locks, not retries, order concurrent writes. Statements must see earlier commits.', {
     default_transaction_isolation: 'read committed',
     default_transaction_read_only: 'off',
     default_transaction_deferrable: 'off',
@@ -45,7 +45,7 @@ export const requiredSettings: readonly SessionSetting[] = [
   ...settings('A killed process loses its locks while its statement still runs or waits.', {
     client_connection_check_interval: '10s',
   }),
-  ...settings('The code parses these texts.', {
+  ...settings('The code parses values in these formats.', {
     client_encoding: 'UTF8',
     DateStyle: 'ISO, MDY',
     IntervalStyle: 'postgres',
@@ -58,12 +58,12 @@ export const requiredSettings: readonly SessionSetting[] = [
     quote_all_identifiers: 'off',
     ...all('C', 'lc_numeric lc_monetary lc_time'),
   }),
-  ...settings('The code writes statements and values for these.', {
+  ...settings('The code writes statements and values for these settings.', {
     standard_conforming_strings: 'on',
     array_nulls: 'on',
     transform_null_equals: 'off',
   }),
-  ...settings('The tables, views and functions of Tapegate are in this schema. Prisma names it in each statement.', {
+  ...settings("This schema contains Tapegate's tables, views and functions. Prisma names it in each statement.", {
     search_path: 'public',
     restrict_nonsystem_relation_kind: '',
   }),
@@ -71,8 +71,8 @@ export const requiredSettings: readonly SessionSetting[] = [
   ...settings('A transaction that conflicts with another one is retried on the same connection.', {
     exit_on_error: 'off',
   }),
-  ...settings('New tables have row locks and updates.', { default_table_access_method: 'heap' }),
-  ...settings('Notices are not read.', { client_min_messages: 'warning' }),
+  ...settings('New tables must support row locks and updates.', { default_table_access_method: 'heap' }),
+  ...settings('Tapegate does not read notices.', { client_min_messages: 'warning' }),
   ...settings('The code marks statements whose plan suits all values.', { plan_cache_mode: 'auto' }),
   ...settings('Time limits rely on plans with indexes, joins and sorts.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),

@@ -83,7 +83,7 @@ export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
              'isFailing', EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)) ORDER BY k.id), '[]') FROM restore_disk k) AS disks
         FROM site_identity`,
   );
-  if (!row) throw new Error('the database has no identity: the row of the table site_identity is missing');
+  if (!row) throw new Error('the database has no identity: table site_identity is empty');
   return row;
 }
 

@@ -81,7 +81,7 @@ async function addCommands(program: Command, files: readonly CommandFile[], args
       if (command && isLoaded) addOutputOptions(command);
     }
   }
-  program.helpCommand('help [command]', 'Show the help of a command');
+  program.helpCommand('help [command]', 'Show help for a command');
 }
 
 const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
@@ -107,7 +107,7 @@ export function addOutputOptions(command: Command): void {
   const hasResult = command.commands.length === 0 && !WITHOUT_JSON.includes(command.name());
   if (!hasResult) return;
   command.option('--json', 'print JSON for scripts, one document per line');
-  command.option('--wide', 'print tables in full width in a terminal');
+  command.option('--wide', "do not shorten tables to the terminal's width");
 }
 
 function showExamples(command: Command, words: readonly string[]): void {

@@ -65,7 +65,7 @@ export const commandFiles = {
           line: 'Set the priority of a request',
           help: 'Set the priority of a request. Files of a request with a higher priority are recalled first. The default is 0.',
         },
-        'release [options] <id>': 'Release single files of a request before it ends',
+        'release [options] <id>': 'Release some files of a request before it ends',
         'retry [options] <id>': 'Retry the failed files of a request',
       },
     ],
@@ -135,7 +135,7 @@ export const commandFiles = {
         'login [options]': 'Store a token for the server, for all commands',
         logout: {
           line: 'Remove the stored token',
-          help: 'Remove the stored token of the server. The identity provider revokes its token. An API token stays valid.',
+          help: 'Remove the stored token for the server. The identity provider revokes a token that it issued; an API token stays valid.',
         },
       },
     ],
@@ -171,7 +171,7 @@ export const commandFiles = {
         'mail [options]': 'List emails that wait to be sent, and why',
         'legacy [options]': {
           line: 'List requests of anonymous legacy clients',
-          help: 'List HTTP requests without credentials, accepted and rejected, latest first.',
+          help: 'List HTTP requests without credentials, both accepted and rejected, latest first.',
         },
       },
     ],
@@ -212,8 +212,8 @@ export const commandFiles = {
       () => import('../cli/backup.js'),
       {
         'migrate [options]': {
-          line: 'Update the schema of the database',
-          help: 'Update the database to the schema of this version. With DATABASE_URL, create the database if it does not exist.',
+          line: 'Update the database schema',
+          help: "Update the database to this version's schema. With DATABASE_URL, create the database if it does not exist.",
         },
         'backup [options] <directory>': {
           line: 'Back up the embedded database to a new directory',
@@ -221,7 +221,7 @@ export const commandFiles = {
         },
         'restore [options] [backup]': {
           line: 'Restore a backup of the embedded database',
-          help: 'Restore a backup of the embedded database to an empty DATA_DIR, or with --to-url to an empty database of a server. Without a backup, complete the restore of a DATABASE_URL database that its own tools have restored. New ids continue after all earlier ones. Run "tapegate doctor" afterwards.',
+          help: 'Restore a backup of the embedded database to an empty DATA_DIR, or with --to-url to an empty database of a server. Without a backup, complete the restore of the database in DATABASE_URL after other tools have restored it. New ids continue after all earlier ones. Run "tapegate doctor" afterwards.',
         },
       },
     ],

@@ -94,7 +94,9 @@ export function chooseNext<Queue extends VolumeQueue>(
     const isBetter = !best || oldest < best.oldest || (oldest === best.oldest && candidate.yield > best.yield);
     if (isBetter) best = { queue: candidate.queue, oldest, yield: candidate.yield };
   }
-  const why = isLate ? 'the volume has waited longest, and longer than the bound' : 'the volume yields most';
+  const why = isLate
+    ? 'the volume has waited longest, and longer than the limit'
+    : 'the volume yields the most bytes per second';
   return best && { queue: best.queue, reason: `user ${first.user} has had the least drive time; ${why}` };
 }
 

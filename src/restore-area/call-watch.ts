@@ -200,7 +200,7 @@ export async function within<T>(
   } catch (error) {
     signal.throwIfAborted();
     if (!deadline.signal.aborted) throw error;
-    throw new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`);
+    throw new LibraryError('TRANSIENT', `${what} has not finished in ${seconds} s`);
   } finally {
     deadline.end();
   }

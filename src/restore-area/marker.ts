@@ -45,7 +45,7 @@ function unmarked({ mountpoint }: MarkedDisk): string {
 /** @throws AbsentError if the mount point is missing or contains another disk's marker */
 export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {
-    throw new AbsentError(`the restore disk ${disk.mountpoint} is not there`, { cause: error });
+    throw new AbsentError(`the restore disk ${disk.mountpoint} does not exist`, { cause: error });
   });
   const found = await readText(path.join(root, markerName)).catch((error: unknown) => {
     if (codeOf(error) === 'ENOENT') return undefined;

@@ -228,7 +228,7 @@ export class Ownership {
       this.returnedSince = undefined;
       return undefined;
     }
-    return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for that one to stop`;
+    return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for it to stop`;
   }
 
   /** Watches the stamps after the database server restarts. @returns the reason why no engine may work yet */
@@ -416,5 +416,5 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));
-  return problem && `${problem}: if that one no longer exists, remove ${path.join(root, ownerName)}`;
+  return problem && `${problem}: if the other one no longer exists, remove ${path.join(root, ownerName)}`;
 }

@@ -172,8 +172,10 @@ const MOST_MINUTES = 30 * 24 * 60;
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
-    .describe('shortest time until a file is on disk, in minutes, for estimates'),
-  waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('longest time until a file is on disk, in minutes'),
+    .describe('for estimates: minimum time until a file is on disk, in minutes'),
+  waitMinutesMost: integer(0, MOST_MINUTES)
+    .optional()
+    .describe('for estimates: maximum time until a file is on disk, in minutes'),
 };
 
 /**

@@ -84,14 +84,14 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
   );
   gauge(
     'tapegate_database_clock_plausible',
-    '0 if jobs that expire or remove wait because the database clock jumped',
+    '0 if expiry and removal are paused because the database clock jumped',
     [],
     (to) => to.set(Number(db.clock.isPlausible)),
   );
-  gauge('tapegate_event_lag_seconds', 'Time since this process could last read all events', [], (to) =>
+  gauge('tapegate_event_lag_seconds', 'Time since this process last read all events', [], (to) =>
     to.set(events.lagSeconds),
   );
-  gauge('tapegate_event_watchers', 'Subscribers of events on this process', [], (to) => to.set(events.readers));
+  gauge('tapegate_event_watchers', 'Event subscribers of this process', [], (to) => to.set(events.readers));
   if (gateway) {
     gauge('tapegate_http_requests_in_flight', 'HTTP requests in flight, including streams', [], (to) =>
       to.set(gateway.answers()),
@@ -137,24 +137,20 @@ function addEngineGauges(registers: Registry[]): void {
   const each = (visit: (figures: EngineFigures) => void) => {
     for (const figures of engineFigures.values()) visit(figures);
   };
-  gauge('tapegate_engine_processes', 'Running processes of the engine', ['part'], (to) =>
+  gauge('tapegate_engine_processes', 'Running engine processes', ['part'], (to) =>
     each(({ part }) => to.inc({ part })),
   );
-  gauge('tapegate_engine_resident_memory_bytes', 'Resident memory of the processes of the engine', ['part'], (to) =>
+  gauge('tapegate_engine_resident_memory_bytes', 'Resident memory of engine processes', ['part'], (to) =>
     each(({ part, residentBytes }) => to.inc({ part }, residentBytes)),
   );
-  gauge(
-    'tapegate_engine_database_connections',
-    'Database connections of the processes of the engine',
-    ['part', 'state'],
-    (to) =>
-      each(({ part, connections }) => {
-        for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
-      }),
+  gauge('tapegate_engine_database_connections', 'Database connections of engine processes', ['part', 'state'], (to) =>
+    each(({ part, connections }) => {
+      for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
+    }),
   );
   gauge(
     'tapegate_engine_event_loop_delay_seconds',
-    'Longest recent delay of an event loop of the engine',
+    'Longest recent event-loop delay of an engine process',
     ['part'],
     (to) => {
       const worst = new Map<string, number>();

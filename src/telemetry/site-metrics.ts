@@ -31,12 +31,15 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_drive_suspended: ['1 if the drive is suspended', 'library', 'drive'],
   tapegate_site_library_suspended: ['1 if the library is suspended', 'library'],
   tapegate_site_library_problem: ['1 if the last call to the library failed', 'library'],
-  tapegate_site_disk_size_bytes: ['Allocation of the restore disk', 'disk'],
+  tapegate_site_disk_size_bytes: ['Bytes that Tapegate may use on the restore disk', 'disk'],
   tapegate_site_disk_used_bytes: ['Bytes of copies on the restore disk', 'disk'],
   tapegate_site_disk_reserved_bytes: ['Bytes reserved for running recalls', 'disk'],
-  tapegate_site_disk_free_bytes: ['Free bytes of the file system, the minimum over engines; absent if unknown', 'disk'],
+  tapegate_site_disk_free_bytes: [
+    'Free bytes of the file system, as the lowest measurement of all engines; absent if unknown',
+    'disk',
+  ],
   tapegate_site_disk_room_bytes: [
-    'Room for new copies: the smaller of the allocation and the free bytes, minus reservations',
+    'Bytes available for new copies: the lower of allocation and free bytes, minus reservations',
     'disk',
   ],
   tapegate_site_disk_problem: ['1 if the restore disk fails or has a problem', 'disk'],
@@ -103,7 +106,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
       name,
       new Gauge({
         name,
-        help: `${help}. The same from every process`,
+        help: `${help}. Every process reports the same value`,
         labelNames,
         registers: [registry],
       }),

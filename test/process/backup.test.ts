@@ -249,7 +249,11 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   ['manifest.json', () => '{}', /it lists no files/],
   ['manifest.json', edited({ format: 2 }), /its format is 2, and this Tapegate supports format 1/],
   ['manifest.json', edited({ platform: 'aix-ppc' }), /was created on aix-ppc, and this host is \w+-\w+/],
-  ['manifest.json', edited({ postgres: '17.1' }), /is of PostgreSQL 17.1, and this Tapegate includes PostgreSQL 18/],
+  [
+    'manifest.json',
+    edited({ postgres: '17.1' }),
+    /was made with PostgreSQL 17.1, and this Tapegate includes PostgreSQL 18/,
+  ],
   ['manifest.json', edited({ startedAt: 'yesterday' }), /it has no creation time/],
   ['manifest.json', edited({ endedAt: '1 May (noon)' }), /it has no creation time/],
   ['manifest.json', edited({ directories: ['../../etc'] }), /"..\/..\/etc" is not a relative path/],
@@ -362,7 +366,7 @@ test('a database that was restored with other tools continues with ids beyond al
     const empty = await createDatabase({ empty: true });
     const inEmpty = { env: { ...given, DATABASE_URL: empty.url } };
     const none = await runCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], inEmpty).finally(() => empty.drop());
-    expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no database of Tapegate') });
+    expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no Tapegate database') });
     expect(await settle()).toEqual([2, expect.stringContaining('--as-of must be the time of the restored state')]);
     expect(await settle('--as-of', 'lately')).toEqual([
       2,

@@ -159,7 +159,7 @@ test('a missing disk is suspended, and used at once when an operator resumes it'
   clock.freeze();
   moveAway();
   const id = await ask('/gone/');
-  expect((await suspendedDisk(app.restoreDir)).reason).toBe(`the restore disk ${app.restoreDir} is not there`);
+  expect((await suspendedDisk(app.restoreDir)).reason).toBe(`the restore disk ${app.restoreDir} does not exist`);
   moveBack();
   await resume(app, 'DISK', app.restoreDir);
   await waitForState(app, id, 'COMPLETED');

@@ -172,7 +172,7 @@ test.each([
     ...(['2 of 5 files', ' 2 of 5 files; 3 files without room in the quota'] as const),
   ],
   [
-    ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', 'beyond the limit of the request'] as const),
+    ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', "beyond the request's limit"] as const),
     ...(['2 files', ''] as const),
   ],
 ] as const)('the last email lists the files beyond the %s', async (...row) => {

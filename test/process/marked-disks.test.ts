@@ -290,7 +290,7 @@ describe('the free space of a disk', () => {
     await withLooks(undefined, async () => {
       expect(BigInt((await measured()).free ?? 0)).toBeGreaterThan(0n);
       moveAway();
-      const problem = `${hostname()}: the restore disk ${app.restoreDir} is not there`;
+      const problem = `${hostname()}: the restore disk ${app.restoreDir} does not exist`;
       expect(await waitForSeen((seen) => seen.problem !== null)).toEqual({ free: null, problem });
       moveBack();
       await waitForSeen((seen) => seen.problem === null);
@@ -307,7 +307,7 @@ describe('the free space of a disk', () => {
     const list = async () => JSON.parse((await runCli(['disk', 'list', '--json'], { env })).stdout);
     expect(await list()).toMatchObject({ free: expect.any(Number), problem: 'eta: the disk is not there' });
     moveAway();
-    expect(await list()).toMatchObject({ free: 7, problem: `the restore disk ${app.restoreDir} is not there` });
+    expect(await list()).toMatchObject({ free: 7, problem: `the restore disk ${app.restoreDir} does not exist` });
   });
 
   test('is unknown while the disk hangs, which is suspended for that', async () => {

@@ -81,7 +81,7 @@ test('a database without the tables of Tapegate is refused until migrate makes t
     expect(await runFor(cwd, args, env)).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: there is no database of Tapegate in ${name} (DATABASE_URL); run "tapegate migrate" to create it\n`,
+      stderr: `tapegate: there is no Tapegate database in ${name} (DATABASE_URL); run "tapegate migrate" to create it\n`,
     });
   }
   expect(await queryOnce(database.connection, `SELECT FROM pg_tables WHERE schemaname = 'public'`)).toEqual([]);

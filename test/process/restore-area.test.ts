@@ -230,13 +230,13 @@ test('a missing mount point is not made: files wait for it', async () => {
   await setDisk(app.ctx, { mountpoint, size: 10n ** 9n });
   await tape('/mount/a');
   const id = await ask('/mount/a');
-  const limits = `${app.restoreDir} has 0 bytes left of its allocation of 0 bytes; the restore disk ${mountpoint} is not there`;
+  const limits = `${app.restoreDir} has 0 bytes left of its allocation of 0 bytes; the restore disk ${mountpoint} does not exist`;
   const tries = await waitFor('the recall to wait', async () => {
     const now = (await readTries(app, id))['/mount/a'];
     return now?.lastError != null && now;
   });
   // if an engine checked the disk before the recall, the disk is suspended
-  const error = tries.lastError?.replace(/; (\S+) is suspended \((the restore disk \S+ is not there)\)$/, '; $2');
+  const error = tries.lastError?.replace(/; (\S+) is suspended \((the restore disk \S+ does not exist)\)$/, '; $2');
   expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1000 bytes: ${limits}`]);
   expect(listTree(app.dataDir)).not.toContain('mount');
   mkdirSync(mountpoint, { recursive: true });

@@ -121,7 +121,7 @@ describe('a site with one engine', () => {
     const record = { identity, epoch: identity, number: 1, host: 'far', at: '2026-11-29T12:00:00' };
     writeFileSync(path.join(mountpoint, ownerName), JSON.stringify(record));
     await expect(addDisk(site.app.ctx, { mountpoint, size: 10n, mark: true })).rejects.toThrow(
-      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if that one no longer exists, remove /,
+      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if the other one no longer exists, remove /,
     );
   });
 
@@ -151,7 +151,7 @@ describe('a site with one engine', () => {
     await site.query('UPDATE site_identity SET database = gen_random_uuid()');
     const client = new db.Client(db.config);
     client.on('error', () => {});
-    await expect(client.connect()).rejects.toThrow(/the database was replaced by another one/);
+    await expect(client.connect()).rejects.toThrow(/the database was replaced with another/);
     await db.keepDatabase();
     const other = new db.Client(db.config);
     await other.connect();

@@ -263,7 +263,7 @@ test('with TAPEGATE_AUTH unset, the settings of a way to sign in are faults', ()
 test.each([
   ['TAPEGATE_AUTH', {}, 'the gateway is open to every caller'],
   ['TAPEGATE_AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
-  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all endpoints that read are open; none closes them'],
+  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all endpoints that read are open; "none" closes them'],
   ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
   ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
 ])('an empty %s is a fault with %j', (name, env, effect) => {
@@ -336,7 +336,7 @@ test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user 
   writeFileSync(file, '# users\n"/CN=Ada" ada\n');
   expect(faultOf()).toEqual([]);
   writeFileSync(file, '"/CN=Ada" ada\n/CN=Bob bob\n');
-  const line = `line 2 of ${file} is different`;
+  const line = `line 2 of ${file} does not match`;
   expect(faultOf()).toEqual([
     `TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user in each line; ${line}`,
   ]);

@@ -131,7 +131,9 @@ export async function runProgram(
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
     if (typeof code !== 'number' && !signal) throw error; // the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
-    throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it printed no reason'}`, { cause: error });
+    throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it did not print a reason'}`, {
+      cause: error,
+    });
   }
 }
 

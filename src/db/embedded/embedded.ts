@@ -238,7 +238,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
   const isFull = fs.statfsSync(dataDir).bavail === 0; // on a full disk, the log may lack the reason
-  const reason = findReason(output, dataDir) ?? (isFull ? 'no space is left on its disk' : 'it logged no reason');
+  const reason = findReason(output, dataDir) ?? (isFull ? 'its disk is full' : 'it did not log a reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
 }

@@ -48,7 +48,7 @@ export async function requireDatabase(
       sql`SELECT to_regclass('_prisma_migrations') IS NOT NULL AND to_regclass('tape_file') IS NOT NULL AS "isThere"`,
     );
     if (!rows[0]?.isThere && !mayBeEmpty) {
-      throw new NoDatabaseError(`there is no database of Tapegate in ${where.name}${remedy}`);
+      throw new NoDatabaseError(`there is no Tapegate database in ${where.name}${remedy}`);
     }
   } catch (error) {
     if (!isMissing(error)) throw error;

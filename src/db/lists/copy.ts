@@ -55,7 +55,7 @@ export function inline({ strings, values }: Sql): string {
 function literalOf(value: unknown): string {
   if (value === null || value === undefined) return 'NULL';
   const text = Array.isArray(value) ? arrayText(value) : plainText(value);
-  if (text.includes('\0')) throw new TypeError('a statement cannot contain a zero byte');
+  if (text.includes('\0')) throw new TypeError('a statement cannot contain a NUL byte');
   return pg.escapeLiteral(text);
 }
 

@@ -149,7 +149,7 @@ class Standby implements StandbyStatus {
 
 async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   const late = sleep(ms, undefined, { ref: false }).then(() => {
-    throw new Error('it does not answer in time');
+    throw new Error('it did not answer in time');
   });
   for (const each of [answer, late]) each.catch(() => {});
   return await Promise.race([answer, late]);

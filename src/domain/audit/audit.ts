@@ -227,7 +227,7 @@ export class Refusals {
       .then(() => this.db.pool.query(row))
       .then(
         () => {},
-        (error) => logFailure(this.log, error, 'a refusal is not in the audit'),
+        (error) => logFailure(this.log, error, 'cannot record a rejected operation in the audit log'),
       );
     this.wait();
   }

@@ -110,12 +110,12 @@ class Watchers<Item> {
 export const siteParts = {
   DRIVES: 'Drives: mounted volumes, active recalls and engines',
   QUEUE: 'Waiting recalls, and the plan',
-  DISKS: 'Restore disks: their room and the measurements of engines',
+  DISKS: 'Restore disks: their free space, as engines measure it',
   SUSPENSIONS: 'Suspensions',
   LIBRARIES: 'Libraries: their settings and availability',
   PROCESSES: 'Running gateways and engines',
-  HISTORY: 'Curves of the activity of the site',
-  AUDIT: 'The audit, for operators',
+  HISTORY: "Charts of the site's activity",
+  AUDIT: 'The audit log. Operators only',
 } as const;
 
 export type SitePart = keyof typeof siteParts;

@@ -18,7 +18,7 @@ const callers = new WeakMap<IncomingMessage, Caller>();
 /** Returns the caller of an authenticated request. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
-  if (!caller) throw new Error('the request has not passed the identifier');
+  if (!caller) throw new Error('the request was not authenticated');
   return caller;
 }
 

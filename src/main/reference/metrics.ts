@@ -8,7 +8,7 @@ export function formatMetrics(): string {
     .sort((a, b) => (a.name < b.name ? -1 : 1))
     .map(
       ({ name, type, help, labels }) =>
-        `| \`${name}\` | ${type} | ${labels.join(', ')} | ${help.replace(/\. The same from every process$/, '')} |`,
+        `| \`${name}\` | ${type} | ${labels.join(', ')} | ${help.replace(/\. Every process reports the same value$/, '')} |`,
     );
   return ['| Metric | Type | Labels | Meaning |\n|---|---|---|---|', ...rows].join('\n');
 }

@@ -71,9 +71,9 @@ const driveSettings = settingsOf({
   mount: script().optional().describe('mounts a volume'),
   read: script().describe('prints the bytes of a file'),
   unmount: script().optional().describe('unmounts a volume'),
-  mountSeconds: seconds().default(900).describe('of `mount`'),
-  unmountSeconds: seconds().default(900).describe('of `unmount`'),
-  silenceSeconds: seconds().default(600).describe('timeout of the next byte of `read`'),
+  mountSeconds: seconds().default(900).describe('timeout of `mount`'),
+  unmountSeconds: seconds().default(900).describe('timeout of `unmount`'),
+  silenceSeconds: seconds().default(600).describe('maximum time without output from `read`'),
   ...common,
 });
 
@@ -90,10 +90,10 @@ const stagingSettings = settingsOf({
   stageBatch: filesOfCall().describe('files per call of `stage`'),
   pollBatch: filesOfCall().describe('files per call of `poll`'),
   releaseBatch: filesOfCall().describe('files per call of `release`'),
-  pollLeastSeconds: seconds().default(30).describe('shortest time between two calls of `poll`'),
-  pollMostSeconds: seconds().default(600).describe('the most'),
-  callSeconds: seconds().default(300).describe('of `stage`, `poll` and `release`'),
-  silenceSeconds: seconds().default(600).describe('timeout of the next byte of `fetch`'),
+  pollLeastSeconds: seconds().default(30).describe('minimum time between calls of `poll`'),
+  pollMostSeconds: seconds().default(600).describe('maximum time between calls of `poll`'),
+  callSeconds: seconds().default(300).describe('timeout of `stage`, `poll` and `release`'),
+  silenceSeconds: seconds().default(600).describe('maximum time without output from `fetch`'),
   ...waitSettings,
   ...common,
 }).transform((settings, ctx) => ({ ...settings, waitSeconds: readWait(ctx, settings) }));

@@ -61,7 +61,7 @@ const timeLimits = settingsOf({
   mount: seconds().default(600),
   unmount: seconds().default(300),
   startBlock: seconds().default(60),
-  lock: seconds().default(60).describe('longest wait for a drive or the changer while another process uses it'),
+  lock: seconds().default(60).describe('maximum time to wait for a drive or changer that another process uses'),
 });
 
 /**
@@ -93,8 +93,8 @@ export const ltfsSettings = settingsOf({
     .describe('drives by name'),
   root: directory().default('/').describe('directory of a cartridge that contains the files below `prefix`'),
   prefix: directory().default('/').describe('catalogue prefix that corresponds to `root`'),
-  locks: file().optional().describe('directory of the lock files; default: in the data directory'),
-  mountTable: file().default('/proc/self/mountinfo').describe('mount table of the system'),
+  locks: file().optional().describe('directory for lock files; default: in the data directory'),
+  mountTable: file().default('/proc/self/mountinfo').describe('path of the mount table'),
   commands: commands.prefault({}).describe('command of each step'),
   seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
 });

@@ -91,7 +91,9 @@ const given = settingsOf({
   bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe('bucket of the objects'),
   region: text('the name of a region', /^[A-Za-z0-9-]{1,64}$/).describe('region of the bucket'),
   endpoint: webUrl().optional().describe('endpoint URL of a provider other than AWS'),
-  forcePathStyle: flag().default(false).describe("whether the bucket is in the path instead of the host's name"),
+  forcePathStyle: flag()
+    .default(false)
+    .describe('whether URLs contain the bucket in the path instead of the host name'),
   prefixes: listOf(prefix)
     .default([{ path: '/', key: '' }])
     .describe('path prefixes with their key prefixes; the longest match applies'),
@@ -99,24 +101,24 @@ const given = settingsOf({
   fallbackTiers: listOf(z.enum(TIERS, expects(`of ${TIERS.join(', ')}`)))
     .default([])
     .describe('other tiers, in order of preference, if the tier is not available'),
-  days: integer(1, 3650).default(3).describe('days that a restored copy stays'),
+  days: integer(1, 3650).default(3).describe('number of days for which restored copies are kept'),
   credentialsFile: secretName().optional().describe('AWS credentials file, readable only by its owner'),
   profile: text().optional().describe('section of `credentialsFile`; default `default`'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
     .describe('storage classes whose objects must be restored; others are tested by reading one byte'),
-  pollSeconds: seconds().optional().describe('shortest time between two polls; default by tier'),
-  pollSecondsMost: seconds().optional().describe('the most'),
+  pollSeconds: seconds().optional().describe('minimum time between polls; the default depends on the tier'),
+  pollSecondsMost: seconds().optional().describe('maximum time between polls'),
   concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),
   readParts: integer(1, 32).default(4).describe('concurrent parts per file read'),
   partMegabytes: integer(1, 256).default(4).describe('size of a part; a reader uses readParts times this much memory'),
-  timeoutSeconds: seconds(600).default(60).describe('timeout of a response and of the next bytes of a body'),
+  timeoutSeconds: seconds(600).default(60).describe('timeout of a response, and of each read from its body'),
   currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
     .optional()
     .describe('currency of the prices'),
   pricePerGb: amount().describe('price to retrieve a GB'),
-  pricePerThousandRequests: amount().describe('price of 1000 restore requests'),
-  pricePerGbMonth: amount().describe('price of storing a GB of copies for a month'),
+  pricePerThousandRequests: amount().describe('price for 1000 restore requests'),
+  pricePerGbMonth: amount().describe('price to store a GB of copies for a month'),
   ...waitSettings,
 });
 

@@ -86,28 +86,28 @@ const filesOfCall = () => integer(1, 10_000).default(500);
 
 const given = settingsOf({
   url: safeUrl().describe('endpoint for file data; its path precedes each file path'),
-  pathPrefix: file().default('/').describe('prefix of the paths of this library in the catalogue'),
+  pathPrefix: file().default('/').describe("prefix of this library's paths in the catalogue"),
   remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
   discoveryUrl: safeUrl().optional().describe('discovery document of the tape API; default on the host of `url`'),
   tokenFile: secretName().optional().describe('file that contains a bearer token, read for each call'),
-  tokenOrigins: listOf(origin).default([]).describe('further servers that receive the token and the certificate'),
+  tokenOrigins: listOf(origin).default([]).describe('other servers that receive the token and the certificate'),
   caFile: secretName().optional().describe("certificate authorities in PEM, instead of the system's"),
   certFile: secretName().optional().describe('client certificate in PEM'),
   keyFile: secretName().optional().describe('private key of the certificate; default: in `certFile`'),
   diskLifetime: text()
     .refine((duration) => lifetimeMs(duration) > 0, DURATION)
     .optional()
-    .describe("how long staged files stay on disk there; default: the server's"),
-  targetedMetadata: metadata.optional().describe('metadata sent with each file, by site name'),
-  releases: flag().default(true).describe('whether files are released there'),
+    .describe("how long staged files stay on the server's disk; default: set by the server"),
+  targetedMetadata: metadata.optional().describe('metadata to send with each file, by site name'),
+  releases: flag().default(true).describe('whether Tapegate releases staged files'),
   stageFiles: filesOfCall().describe('files per stage request'),
   infoFiles: filesOfCall().describe('files per locality query'),
   releaseFiles: filesOfCall().describe('files per release request'),
-  pollLeastSeconds: seconds().default(60).describe('shortest time between two polls'),
-  pollMostSeconds: seconds().optional().describe('the most'),
+  pollLeastSeconds: seconds().default(60).describe('minimum time between polls'),
+  pollMostSeconds: seconds().optional().describe('maximum time between polls'),
   connectSeconds: seconds().default(30).describe('timeout of a connection'),
   answerSeconds: seconds().default(120).describe('timeout of a response header'),
-  silenceSeconds: seconds().default(120).describe('timeout of the next bytes of a response'),
+  silenceSeconds: seconds().default(120).describe('timeout of each read from a response body'),
   sockets: integer(1, 1024).default(64).describe('concurrent connections for file data'),
   ...waitSettings,
 });

@@ -43,7 +43,7 @@ export interface MailFacts {
 const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
   UNKNOWN: 'not in the catalogue',
   QUOTA_FULL: 'no room in your quota',
-  LIMIT: 'beyond the limit of the request',
+  LIMIT: "beyond the request's limit",
 };
 
 /**
@@ -100,7 +100,7 @@ function composeExpiring(facts: MailFacts): Mail {
     `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(rest > 0 ? [`  waiting:  ${plural(rest, 'file')}`] : []),
     '',
-    'If you no longer need them, do nothing. To keep them for another week from now:',
+    'If you no longer need them, do nothing. To keep them for another week:',
     '',
     `  tapegate update ${facts.requestId} --retention 7d`,
     ...nameLink(facts),
@@ -129,7 +129,7 @@ function composeLast(facts: MailFacts): Mail {
     ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
     ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} with no room in your quota`] : []),
     ...(facts.filesOverLimit > 0
-      ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} beyond the limit of the request`]
+      ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} beyond the request's limit`]
       : []),
     ...(facts.filesReleased > 0 ? [`  released: ${plural(facts.filesReleased, 'file')}, as you requested`] : []),
   ];

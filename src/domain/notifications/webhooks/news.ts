@@ -44,7 +44,7 @@ async function processNext(ctx: Context, tx: Transaction): Promise<boolean> {
   const range = await table.nextRange(cursor.last);
   if (!range) return false;
   if (range.isBroken)
-    ctx.log.error({ after: String(cursor.last) }, 'events were removed before they were sent to webhooks');
+    ctx.log.error({ after: String(cursor.last) }, 'some events were removed before they were sent to webhooks');
   const events = await table.readRange(range, isWatched);
   const ofRequests = events.filter((event): event is ProgressEvent => !isStageEvent(event));
   await reportEvents(ctx, tx, ofRequests);
