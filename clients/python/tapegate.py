@@ -295,7 +295,7 @@ def _path_on_disk(file):
 def _why_lost(disk):
     suspension = disk and disk["suspension"]
     if suspension and suspension["nextTry"]:
-        return "on %s, which fails: %s" % (disk["mountpoint"], suspension["reason"])
+        return "on %s, which is failing: %s" % (disk["mountpoint"], suspension["reason"])
     return "no longer on disk"
 
 

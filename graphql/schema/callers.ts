@@ -35,7 +35,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
 });
 
 const RoleType = builder.enumType('TokenRole', {
-  description: 'The role of a token.',
+  description: 'The role that a token grants.',
   values: describeValues<TokenRole>({
     USER: "Acts as the user with the token's name.",
     VIEWER: 'Reads everything and changes nothing.',
@@ -49,7 +49,7 @@ const TokenType = builder.objectRef<Token>('Token').implement({
   fields: (t) => ({
     tokenId: t.exposeInt('id', { description: 'The id for `revokeToken`.' }),
     name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
-    role: t.expose('role', { type: RoleType, description: 'The role of the token.' }),
+    role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
     quotas: t.exposeStringList('quotas', { description: 'For a service, the users for which it acts.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the token may only read, regardless of its role.',
@@ -84,7 +84,7 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
       required: true,
       description: 'The name of the user, service, viewer or operator, without colons.',
     }),
-    role: t.field({ type: RoleType, required: true, description: 'The role of the token.' }),
+    role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
     quotas: t.stringList({ description: 'For a service, the users for which it acts. At least one.' }),
     isReadOnly: t.boolean({ description: 'Whether the token may only read, regardless of its role.' }),
     note: t.string({ description: 'A note for operators.' }),
@@ -173,7 +173,7 @@ const AuditType = builder.prismaObject('Audit', {
     operation: t.exposeString('operation', { description: 'The operation, such as `createRequest`.' }),
     objectKind: t.field({
       type: KindType,
-      description: 'The type of the object.',
+      description: 'The type of the object that the entry is about.',
       resolve: ({ kind }) => kind as AuditKind,
     }),
     object: t.exposeString('object', { description: 'The id or name of the object. May be empty.' }),

@@ -34,7 +34,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     mountpoint: t.exposeString('mountpoint', {
       description: "The absolute mount point. A copy's path is the mount point followed by the file's logical path.",
     }),
-    size: t.expose('size', bigInt('The allocation in bytes.')),
+    size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
     used: t.expose('used', bigInt('The total size of its copies in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
     free: t.field({
@@ -79,7 +79,11 @@ const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
   description: 'Input of `resizeDisk`.',
   fields: (t) => ({
     mountpoint: t.string({ required: true, description: 'The absolute mount point of the disk.' }),
-    size: t.field({ type: 'BigInt', required: true, description: 'The allocation in bytes.' }),
+    size: t.field({
+      type: 'BigInt',
+      required: true,
+      description: 'The number of bytes that Tapegate may use on the disk.',
+    }),
   }),
 });
 
@@ -91,7 +95,7 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
       resolve: ({ id }) => ({ type: 'RestoreDisk', id }),
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
-    size: t.expose('size', bigInt('The allocation in bytes.')),
+    size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
     used: t.expose('used', bigInt('The total size of its copies in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {

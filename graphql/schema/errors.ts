@@ -62,9 +62,9 @@ builder.objectType(QuotaExceededError, {
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose quota is full.' }),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
-    used: t.expose('used', bigInt('The used bytes of the quota.')),
-    requested: t.expose('requested', bigInt('The bytes that the files require.')),
-    available: t.expose('available', bigInt('The free bytes of the quota.')),
+    used: t.expose('used', bigInt('The number of used bytes.')),
+    requested: t.expose('requested', bigInt('The number of bytes that the files require.')),
+    available: t.expose('available', bigInt('The number of free bytes.')),
   }),
 });
 
@@ -75,9 +75,9 @@ builder.objectType(LimitReachedError, {
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
     limit: t.exposeString('limit', { description: 'The name of the setting with the limit.' }),
-    allowed: t.exposeInt('allowed', { description: 'The limit.' }),
-    present: t.exposeInt('present', { description: 'The current number.' }),
-    added: t.exposeInt('added', { description: 'The number by which the request would increase the current number.' }),
+    allowed: t.exposeInt('allowed', { description: 'The maximum number that the site allows.' }),
+    present: t.exposeInt('present', { description: 'The number before this request.' }),
+    added: t.exposeInt('added', { description: 'The number that this request would add.' }),
   }),
 });
 

@@ -106,7 +106,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
   description: 'A file in the catalogue.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    size: t.expose('size', bigInt('Bytes.')),
+    size: t.expose('size', bigInt('The size in bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
     verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it never was.')),
     checksum: t.exposeString('checksum', {
@@ -200,7 +200,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
 }));
 
 const CountPrecisionType = builder.enumType('CountPrecision', {
-  description: 'How to count a list.',
+  description: 'How the items of a list are counted.',
   values: describeValues({
     EXACT: 'Counts every item.',
     ESTIMATED:
@@ -272,7 +272,7 @@ const StageChangeType = builder.objectRef<StageChange>('StageChange').implement(
     }),
     to: t.expose('to', { type: StageType, description: 'The new stage.' }),
     at: t.expose('at', time('When the stage changed. If `from` is null, when the stage was read.')),
-    eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
+    eventId: t.expose('eventId', bigInt('The cursor to pass as `after`.')),
   }),
 });
 

@@ -211,7 +211,7 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
   description: 'A file that Tapegate has released but its library still keeps on disk.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    size: t.expose('size', bigInt('Bytes.')),
+    size: t.expose('size', bigInt('The size in bytes.')),
     until: t.expose('until', timeOrNull('When the library will remove the file from its disk. Null if unknown.')),
   }),
 });

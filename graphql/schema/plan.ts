@@ -60,8 +60,8 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
       description: 'Whether the drive is in service: neither it nor its library is suspended.',
     }),
     volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
-    filesRunning: t.exposeInt('filesRunning', { description: 'The number of active files.' }),
-    bytesRunning: t.expose('bytesRunning', bigInt('The active bytes.')),
+    filesRunning: t.exposeInt('filesRunning', { description: 'The number of files that the drive is reading.' }),
+    bytesRunning: t.expose('bytesRunning', bigInt('The total size of the files that the drive is reading, in bytes.')),
     rate: t.exposeFloat(
       'rate',
       nullable(
@@ -346,7 +346,7 @@ builder.queryFields((t) => ({
     description: 'Estimates the effect of `createRequest` with the same input. Stores nothing.',
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The input for `createRequest`.' }) },
+    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to estimate.' }) },
     resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, ctx.reader),
   }),
 }));

@@ -123,7 +123,7 @@ builder.mutationFields((t) => ({
 }));
 
 const MemberKindType = builder.enumType('MemberKind', {
-  description: 'The type of a quota member.',
+  description: 'Whether a quota member is a user or a group.',
   values: describeValues<MemberKind>({
     USER: 'One user.',
     GROUP: "All users in a group. Authentication determines a caller's groups.",
@@ -133,7 +133,7 @@ const MemberKindType = builder.enumType('MemberKind', {
 const MemberType = builder.objectRef<Member>('QuotaMember').implement({
   description: 'A user or a group that may use the quota of another user.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: MemberKindType, description: 'The type of the member.' }),
+    kind: t.expose('kind', { type: MemberKindType, description: 'Whether the member is a user or a group.' }),
     name: t.exposeString('name', { description: 'The name of the user or group.' }),
     isManager: t.exposeBoolean('isManager', {
       description: "Whether the member may change other users' requests, and add and remove members.",
@@ -156,7 +156,7 @@ const SetMemberInput = builder.inputType('SetMemberInput', {
   description: 'Input of `setMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user of the quota.' }),
-    kind: t.field({ type: MemberKindType, required: true, description: 'The type of the member.' }),
+    kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
     name: t.string({ required: true, description: 'The name of the user or group.' }),
     isManager: t.boolean({ required: true, description: 'Whether the member manages the quota.' }),
   }),
@@ -166,7 +166,7 @@ const RemoveMemberInput = builder.inputType('RemoveMemberInput', {
   description: 'Input of `removeMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user of the quota.' }),
-    kind: t.field({ type: MemberKindType, required: true, description: 'The type of the member.' }),
+    kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
     name: t.string({ required: true, description: 'The name of the user or group.' }),
   }),
 });

@@ -107,8 +107,8 @@ export const RequestType = builder.prismaNode('Request', {
     filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files, excluding released ones.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
     filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('The bytes of its files.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of its files on disk.')),
+    bytesTotal: t.expose('bytesTotal', bigInt('The total size of its files in bytes.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of its files on disk in bytes.')),
     filesUnknown: t.int({
       description: 'The number of its paths that the catalogue does not contain.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.unknown ?? 0,
@@ -249,14 +249,14 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
     filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('The bytes of its files.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of its files on disk.')),
+    bytesTotal: t.expose('bytesTotal', bigInt('The total size of its files in bytes.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of its files on disk in bytes.')),
     eta: t.expose(
       'eta',
       timeOrNull('The estimated end at the rate so far. Null if unknown, or if recalls are suspended.'),
     ),
     at: t.expose('at', time('When the progress changed.')),
-    eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
+    eventId: t.expose('eventId', bigInt('The cursor to pass as `after`.')),
   }),
 });
 

@@ -15,7 +15,7 @@ import { bigInt, builder, describeValues, nullable, time } from './builder.js';
 import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
-  description: 'A part of the site.',
+  description: 'A part of the site whose changes are reported.',
   values: describeValues<keyof typeof siteParts>(siteParts, '.'),
 });
 
@@ -108,7 +108,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
 const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
   description: "A quota's usage at one time.",
   fields: (t) => ({
-    at: t.expose('at', time('The time.')),
+    at: t.expose('at', time('The time to which the figures apply.')),
     used: t.expose('used', bigInt('The bytes that live requests used.')),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
   }),

@@ -35,11 +35,14 @@ const ModeType = builder.enumType('SuspensionMode', {
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
   description: 'A suspended object. An operator suspended it, or an engine after failures.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: KindType, description: 'The type of the object.' }),
+    kind: t.expose('kind', {
+      type: KindType,
+      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+    }),
     name: t.exposeString('name', {
       description: 'The name of the volume, drive or library; the user; or the mount point.',
     }),
-    mode: t.expose('mode', { type: ModeType, description: 'The mode.' }),
+    mode: t.expose('mode', { type: ModeType, description: 'Whether running work is stopped or may finish.' }),
     reason: t.exposeString('reason', { description: 'The reason shown to users and operators. May be empty.' }),
     since: t.expose('since', time('When the object was suspended.')),
     nextTry: t.expose(
@@ -103,12 +106,16 @@ builder.queryFields((t) => ({
 const SuspendInput = builder.inputType('SuspendInput', {
   description: 'Input of `suspend`.',
   fields: (t) => ({
-    kind: t.field({ type: KindType, required: true, description: 'The type of the object.' }),
+    kind: t.field({
+      type: KindType,
+      required: true,
+      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+    }),
     name: t.string({
       required: true,
       description: 'The name of the volume, drive or library; the user; or the mount point.',
     }),
-    mode: t.field({ type: ModeType, required: true, description: 'The mode.' }),
+    mode: t.field({ type: ModeType, required: true, description: 'Whether running work is stopped or may finish.' }),
     reason: t.string({ description: 'The reason shown to users and operators.' }),
   }),
 });
@@ -116,7 +123,11 @@ const SuspendInput = builder.inputType('SuspendInput', {
 const ResumeInput = builder.inputType('ResumeInput', {
   description: 'Input of `resume`.',
   fields: (t) => ({
-    kind: t.field({ type: KindType, required: true, description: 'The type of the object.' }),
+    kind: t.field({
+      type: KindType,
+      required: true,
+      description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
+    }),
     name: t.string({
       required: true,
       description: 'The name of the volume, drive or library; the user; or the mount point.',

@@ -11,12 +11,12 @@ import { type OutputOptions, printJson, printLine, printResult } from './termina
 export function register(program: Command): void {
   program
     .command('adopt [source]')
-    .option('--dry-run', 'report the changes, and change nothing')
+    .option('--dry-run', 'report the changes without making them')
     .option(
       '--archive-root <directory>',
       'directory where archive paths are links to copies (default: TAPEGATE_LINK_ROOT, or /)',
     )
-    .option('--finish', 'after the switch: remove the old names of copies, and copies without a request')
+    .option('--finish', 'after the switch: remove old names of copies, and copies without a request')
     .action((source, options) => adoptSite(source, options));
 }
 

@@ -170,7 +170,7 @@ async function completeRestore(config: Config, options: RestoreOptions): Promise
     }
     return await settle(ctx, { earliest, asOf });
   });
-  printRestored(settled, `the database of DATABASE_URL continues from ${asOf}`, options);
+  printRestored(settled, `the database in DATABASE_URL continues from ${asOf}`, options);
 }
 
 interface RestoredState {

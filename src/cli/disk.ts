@@ -105,7 +105,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
   printResult(disk, `restore disk ${disk.mountpoint} is removed; its directory is unchanged`, options);
   for (const path of disk.stalePartialFiles)
     printToStderr(`the disk is failing, and may contain a partial copy of ${path}`);
-  if (problem !== undefined) printToStderr(`the marker file stays: ${problem}`);
+  if (problem !== undefined) printToStderr(`the marker file was not removed: ${problem}`);
 }
 
 async function listDisks(options: OutputOptions): Promise<void> {

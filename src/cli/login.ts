@@ -70,7 +70,7 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
   const deviceLogin = await findDeviceLogin(url, options);
   if (deviceLogin || !(device || audience !== undefined || issuer !== undefined)) return deviceLogin;
   throw new CommandError(
-    `${url} offers no device login: the gateway needs https or this host, and TAPEGATE_OIDC_CLIENT_ID`,
+    `${url} does not offer device login: the gateway needs TAPEGATE_OIDC_CLIENT_ID, and https unless it is on this host`,
   );
 }
 

@@ -44,5 +44,5 @@ function printPlan({ reason, directories, waiting: { emails, messages } }: Takeo
     printLine(`  ${mountpoint}: ${problem ?? used}`);
   }
   const waiting = `${plural(emails, 'email')} and ${plural(messages, 'webhook message')}`;
-  printLine(`Then its engines work on the requests of its database and send ${waiting}.`);
+  printLine(`Its engines will then work on the requests in its database, and send ${waiting}.`);
 }

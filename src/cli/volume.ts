@@ -127,7 +127,7 @@ async function retireVolume(name: string, { json, dryRun, why, withdraw }: Retir
   if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
   if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
   const before = files - elsewhere - withdrawn;
-  if (before > 0) printLine(`${plural(before, 'file was', 'files were')} withdrawn before, and no longer on a volume`);
+  if (before > 0) printLine(`${plural(before, 'file was', 'files were')} already withdrawn, and no longer on a volume`);
   printAffected(requests);
 }
 

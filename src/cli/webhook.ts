@@ -144,7 +144,7 @@ async function removeWebhook(url: string, id: number, options: OutputOptions): P
 
 function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookRowFragment): string {
   if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
-  if (failingSince !== null) return `is failing since ${formatTime(failingSince)}: ${lastError ?? ''}`;
+  if (failingSince !== null) return `has been failing since ${formatTime(failingSince)}: ${lastError ?? ''}`;
   return sentAt === null ? 'is on, no message sent yet' : `accepted its last message at ${formatTime(sentAt)}`;
 }
 

@@ -78,7 +78,7 @@ test.each([
   ['[]', /must be a JSON object/],
   ['{"a": 1}', /must be a JSON object/],
   ['{', /cannot be read/],
-  ['{"Aa": "{ __typename }", "sha256:aA": "{ other: __typename }"}', /two documents for the id "aa"/],
+  ['{"Aa": "{ __typename }", "sha256:aA": "{ other: __typename }"}', /two documents with the id "aa"/],
 ])('a file of trusted documents that is %s stops the gateway at its start', (text, says) => {
   const bad = path.join(path.dirname(file), 'bad.json');
   writeFileSync(bad, text);

@@ -227,7 +227,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   expect(await rename('/east/a', '/east/b')).toMatchObject({ files: 1 });
   expect(await tapePathOf('/east/b')).toBe('/east/a');
   await expect(importRows(app.ctx, [row('/east/a')])).rejects.toThrow(
-    /line 1: "\/east\/a" is the name in its library of "\/east\/b", which was renamed only here/,
+    /line 1: "\/east\/a" is the library's name for "\/east\/b", which was renamed only in Tapegate/,
   );
   // another file may take the old path, and does not get bytes of the renamed file
   await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);

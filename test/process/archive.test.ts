@@ -449,7 +449,7 @@ test('a file whose path is imported while it is written is refused, and the next
   };
   const first = await archive(raced, { move: true });
   expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
-  const unused = (n: number) => ` (at TG0001, position ${n} are unreferenced bytes)`;
+  const unused = (n: number) => ` (bytes at TG0001, position ${n} are unreferenced)`;
   expect(first.failed).toEqual([
     `${dir}/b/directory: while it was written, "/b/directory" cannot be a file and also the directory of "/b/directory/below": rename one of them, then run the command again${unused(2)}`,
     `${dir}/c/taken: while it was written, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,

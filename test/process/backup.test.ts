@@ -322,7 +322,7 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
     'a target deep in the database',
     ['backup', path.join(dataDir, 'postgres/base/one')],
     1,
-    'is within the directory of the database',
+    'is inside the database directory',
   ],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'give the directory of a backup'],
@@ -402,7 +402,7 @@ test('a database that was restored with other tools continues with ids beyond al
     expect(await next(2_147_483_647, day)).toBeNull();
     const [, last] = await settle('--as-of', '2026-11-21T20:00:00.25+02:00');
     const asOf = '2026-11-21T18:00:00.250Z';
-    expect(last).toContain(`the database of DATABASE_URL continues from ${asOf}\n`);
+    expect(last).toContain(`the database in DATABASE_URL continues from ${asOf}\n`);
     expect(last).toContain('no id is left for new requests');
     const { rows } = await client.query('SELECT fenced FROM site_identity');
     expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);

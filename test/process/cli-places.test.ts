@@ -98,7 +98,7 @@ test('no path on a restore disk that is not mounted is printed, and --print-path
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
   await returnDisk(app.ctx, app.restoreDir);
   expect(results).toEqual([
-    refused(3, `2 files of request ${id} are on ${app.restoreDir}, which fails: ${reason}`),
+    refused(3, `2 files of request ${id} are on ${app.restoreDir}, which is failing: ${reason}`),
     done("R    1.00 kB  /place/a b.nc\nR  500 bytes  /place/it's.nc\n"),
   ]);
   expect(await run('show', id, '--print-paths')).toMatchObject({ code: 0 });

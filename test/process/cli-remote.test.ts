@@ -276,7 +276,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
     done(
       `restore disk ${mountpoint} is removed; its directory is unchanged\n`,
-      'the marker file stays: this host does not read the disk; "tapegate disk add --mark" would add it again\n',
+      'the marker file was not removed: this host does not read the disk; "tapegate disk add --mark" would add it again\n',
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));

@@ -169,7 +169,7 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
 
 test('login fails if the gateway names no client of a provider, or has no TLS', async () => {
   const error = (url: string) =>
-    `${url} offers no device login: the gateway needs https or this host, and TAPEGATE_OIDC_CLIENT_ID`;
+    `${url} does not offer device login: the gateway needs TAPEGATE_OIDC_CLIENT_ID, and https unless it is on this host`;
   const { TAPEGATE_OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startBeside(app, { config: { access: accessOf(without) } });
   expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, error(other.url)));

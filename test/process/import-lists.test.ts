@@ -272,7 +272,7 @@ test.each<[string[], string]>([
 test('an inventory from standard input, and a file that is not a manifest, are rejected', async () => {
   const manifest = '{"sourceBucket": "raw", "fileFormat": "ORC"}';
   expect(await runImport('here', ['-', ...inventory], manifest)).toEqual(
-    refused(1, 'an S3 inventory must be the path of its manifest.json, not standard input'),
+    refused(1, 'an S3 inventory cannot be read from standard input: give the path of its manifest.json'),
   );
   const file = write('manifest.json', manifest);
   expect(await runImport('here', [file, ...inventory])).toEqual(

@@ -127,7 +127,7 @@ test('the last email lists the failed files with their errors, and its subject m
   /some/bad
     the tape is torn at 17 m and wet
   /some/lost
-    the catalogue has no volume and position for this file
+    the catalogue does not have the volume and position of this file
 `);
 });
 
@@ -142,7 +142,7 @@ test('the last email lists unknown paths, and the own paths of files that were o
   expect(last.body).not.toContain('Each file has its archive path');
   expect(last.body).toContain(`  /known/on-disk
 
-These paths have no restored file. Files that appear in the catalogue later are restored without another email:
+Files with these paths were not restored. If they appear in the catalogue later, they are restored without another email:
 
   /known/żółw\uFFFD2 (not in the catalogue)
   /known/never (not in the catalogue)

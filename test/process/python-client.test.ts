@@ -165,7 +165,7 @@ print(request["requestId"])`).ended;
     await suspendDisk(app.ctx, app.restoreDir, 'it is not mounted');
     const result = await command('paths', id);
     await returnDisk(app.ctx, app.restoreDir);
-    const stderr = `tapegate: 1 file of request ${id} is on ${app.restoreDir}, which fails: it is not mounted\n`;
+    const stderr = `tapegate: 1 file of request ${id} is on ${app.restoreDir}, which is failing: it is not mounted\n`;
     expect(result).toEqual({ code: 3, stdout: '', stderr });
   });
 

@@ -71,7 +71,7 @@ test.each(receivers)(
     );
     expect(sent(log.stdout)).toBe(2);
     expect((await run('webhook', 'list')).stdout).toMatch(
-      /ada +http:\/\/127.0.0.1:\d+\/hook +1 +is failing since .*: .*ECONNREFUSED/,
+      /ada +http:\/\/127.0.0.1:\d+\/hook +1 +has been failing since .*: .*ECONNREFUSED/,
     );
     expect((await run('webhook', 'set', id, '--off')).stdout).toBe(`webhook ${id} is off: switched off\n`);
     expect(JSON.parse((await run('webhook', 'set', id, '--on', '--note', 'x', '--json')).stdout)).toMatchObject({

@@ -116,7 +116,8 @@ interface Part extends ManifestFile {
  * @throws CommandError if the manifest or a listed file is invalid
  */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
-  if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
+  if (file === '-')
+    throw new CommandError('an S3 inventory cannot be read from standard input: give the path of its manifest.json');
   const manifest = await readManifest(file);
   const parts: Part[] = [];
   for (const listed of manifest.files)
@@ -143,7 +144,9 @@ function nameLines(parts: readonly Part[], numbers: string): string {
 async function readManifest(file: string): Promise<Manifest> {
   const { size } = await stat(file);
   if (size > MAX_MANIFEST_BYTES) {
-    throw new CommandError(`${file} is not a manifest: ${size} bytes, at most ${MAX_MANIFEST_BYTES} expected`);
+    throw new CommandError(
+      `${file} is too large for a manifest: ${size} bytes, expected at most ${MAX_MANIFEST_BYTES}`,
+    );
   }
   try {
     return parseManifest(await readFile(file, 'utf8'));
@@ -175,9 +178,7 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
     if (found.size === size) return candidate;
     throw new CommandError(`${candidate} has ${found.size} bytes, ${manifest} requires ${size}`);
   }
-  throw new CommandError(
-    `cannot find ${key} of ${manifest} in the directory of the manifest or at ${candidates.at(-1)}`,
-  );
+  throw new CommandError(`cannot find ${key} of ${manifest} in the manifest's directory or at ${candidates.at(-1)}`);
 }
 
 async function* readParts(

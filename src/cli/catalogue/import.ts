@@ -17,7 +17,7 @@ import { Rejects, type SkipOptions } from './rejects.js';
 export function register(program: Command): void {
   program
     .command('import <file>')
-    .option('--progress', 'report progress on standard error, also without a terminal')
+    .option('--progress', 'report progress on standard error, even without a terminal')
     .addOption(
       new Option('--format <name>', 'format of the file; csv and jsonl are detected').choices([
         'csv',

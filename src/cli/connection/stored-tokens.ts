@@ -99,8 +99,7 @@ export async function changeToken(
   }
 }
 
-const LOST =
-  'the stored tokens were not changed: the change took too long, and another command took the lock; log in again';
+const LOST = 'the stored tokens were not changed, because the lock expired and another command took it; log in again';
 
 /** @throws CommandError if another process has taken the lock */
 async function writeNext(next: string, all: StoredTokens): Promise<void> {

@@ -81,7 +81,9 @@ export async function printPaths(url: string, id: number, options: PathsOptions)
         continue;
       }
       const { mountpoint, suspension } = node.file.disk ?? {};
-      const reason = suspension?.nextTry ? `on ${mountpoint}, which fails: ${suspension.reason}` : 'no longer on disk';
+      const reason = suspension?.nextTry
+        ? `on ${mountpoint}, which is failing: ${suspension.reason}`
+        : 'no longer on disk';
       lost.set(reason, (lost.get(reason) ?? 0) + 1);
     }
   }

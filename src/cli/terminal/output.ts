@@ -5,7 +5,7 @@ import { escapeUnsafe, printable } from '../../core/text/printable.js';
 import { commandState, stderr, stdout } from './io.js';
 import { padTo, truncate, widthOf } from './text-width.js';
 
-export const dryRunOption = ['--dry-run', 'report the changes, and change nothing'] as const;
+export const dryRunOption = ['--dry-run', 'report the changes without making them'] as const;
 
 export interface OutputOptions {
   json?: boolean;

@@ -61,8 +61,7 @@ function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // skip the check, because creating the backup reports the missing directory
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
-  if (isWithin)
-    throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
+  if (isWithin) throw new Error(`${target} is inside the database directory (${dataDir}): name another directory`);
 }
 
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {

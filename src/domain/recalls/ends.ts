@@ -389,7 +389,7 @@ export async function endStaleFiles(
   }
 }
 
-const UNPLACED = 'the catalogue has no volume and position for this file';
+const UNPLACED = 'the catalogue does not have the volume and position of this file';
 
 /**
  * Fails recalls of files that no drive can read because they have no position. @returns the number of failed recalls

@@ -234,7 +234,7 @@ export class ArchiveBatch {
       }
       const position = `${file.volume}, position ${file.position}`;
       this.work.result.failed.push(
-        `${file.file}: while it was written, ${reason} (at ${position} are unreferenced bytes)`,
+        `${file.file}: while it was written, ${reason} (bytes at ${position} are unreferenced)`,
       );
     }
     return { passed, known: [] };

@@ -185,7 +185,7 @@ async function serveMetrics(
   const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), address).catch((error) => {
     throw cannotListen(error, { ...address, names: 'TAPEGATE_METRICS_LISTEN' });
   });
-  ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are served here');
+  ctx.log.info({ url: `${listener.url}/metrics` }, 'serving metrics');
   return () => listener.close();
 }
 

@@ -131,7 +131,7 @@ async function findProblem(directory: string): Promise<string | undefined> {
     await access(directory, constants.X_OK);
     return undefined;
   } catch (error) {
-    return `the volume ${directory} cannot be entered: ${messageOf(error)}`;
+    return `cannot enter the volume ${directory}: ${messageOf(error)}`;
   }
 }
 
@@ -141,7 +141,8 @@ function readFile(
   position: bigint | null,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  if (position === null) throw new TapeError('PERMANENT', `the volume ${directory} has no file without a position`);
+  if (position === null)
+    throw new TapeError('PERMANENT', `cannot read a file without a position from the volume ${directory}`);
   const file = path.join(directory, nameOf(position));
   return readFileChunks(file, signal, async (error) => {
     const problem = error instanceof TapeError ? undefined : await findProblem(directory);

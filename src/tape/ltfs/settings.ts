@@ -71,7 +71,7 @@ const timeLimits = settingsOf({
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
 const driveSettings = settingsOf({
-  device: device().describe('as `ltfs` knows it'),
+  device: device().describe('device name to pass to `ltfs`'),
   element: integer(0, 9999).describe('number of its data transfer element in the changer'),
   mountPoint: file().transform((given) => path.resolve(given)),
 });

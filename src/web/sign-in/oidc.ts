@@ -105,7 +105,7 @@ export async function finishSignIn(
   history.replaceState(null, '', `${here.pathname}${pending.hash}`);
   try {
     const providers = await findProviders();
-    if (!providers) return 'The gateway no longer accepts this way of signing in.';
+    if (!providers) return 'The gateway no longer accepts this sign-in method.';
     const answering = here.searchParams.get(ISSUER);
     if (providers.issuers.length > 1 && answering !== pending.issuer)
       throw new Error(`the response is from ${answering ?? 'an unknown provider'}`);

@@ -152,7 +152,7 @@ function composeLast(facts: MailFacts): Mail {
   if (facts.unresolved.length > 0) {
     lines.push(
       '',
-      'These paths have no restored file. Files that appear in the catalogue later are restored without another email:',
+      'Files with these paths were not restored. If they appear in the catalogue later, they are restored without another email:',
       '',
     );
     for (const { path, reason } of facts.unresolved) {
