@@ -219,8 +219,8 @@ builder.queryFields((t) => ({
       operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
       objectKind: t.arg({ type: KindType, description: 'Filters by object type.' }),
       object: t.arg.string({ description: "Filters by the object's exact id or name." }),
-      since: t.arg(time('Returns entries from this time on.')),
-      until: t.arg(time('Returns entries before this time.')),
+      since: t.arg(time('Returns only entries at or after this time.')),
+      until: t.arg(time('Returns only entries before this time.')),
     },
     totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>

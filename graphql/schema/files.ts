@@ -43,7 +43,7 @@ const StageType = builder.enumType('Stage', {
 });
 
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
-  description: 'The origin of the checksum of a tape file.',
+  description: "The origin of a tape file's checksum.",
   values: describeValues({
     ARCHIVE: 'Registered with the file.',
     FIRST_RESTORE: 'Computed by the first restore from the current position, because no checksum was registered.',
@@ -131,7 +131,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     volume: t.field({
       type: VolumeType,
       nullable: true,
-      description: 'The volume of the file. Null if unknown.',
+      description: 'The volume that contains the file. Null if unknown.',
       resolve: ({ volumeId }, _args, ctx) => findVolume(ctx, volumeId),
     }),
     position: t.expose(

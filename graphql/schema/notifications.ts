@@ -25,7 +25,7 @@ const EventType = builder.enumType('WebhookEvent', {
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
     REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. Sent again when files that joined later are on disk.`,
     REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: no work is left for a request, and some of its files failed.`,
-    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once for each retention.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once per retention.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
     QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
   }),
@@ -173,10 +173,10 @@ builder.mutationFields((t) => ({
 }));
 
 const meanings: Record<MailWait, string> = {
-  ENGINE: 'An engine with a mail server (`SMTP_URL`).',
-  RETRY: 'The next attempt, or the end of the current one.',
-  USER_RATE: 'The rate limit of the user: half of `TAPEGATE_MAIL_RATE`.',
-  RATE: 'The rate limit of the site: `TAPEGATE_MAIL_RATE`.',
+  ENGINE: 'Waiting for an engine with a mail server (`SMTP_URL`).',
+  RETRY: 'Waiting for the next attempt, or for the current one to end.',
+  USER_RATE: 'Delayed by the rate limit for one user, half of `TAPEGATE_MAIL_RATE`.',
+  RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
 };
 
 const MailWaitType = builder.enumType('MailWait', {

@@ -26,7 +26,7 @@ const PLAN_COMPLEXITY = 500;
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
 const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
-  description: 'An estimate of when a request will finish. It considers neither failures nor later requests.',
+  description: 'An estimate of when a request will finish. It does not consider failures or later requests.',
   fields: (t) => ({
     earliest: t.field({
       ...time(

@@ -115,7 +115,7 @@ builder.mutationFields((t) => ({
   }),
   removeQuota: t.field({
     type: RemovedQuotaType,
-    description: 'Removes the quota of a user without live requests.',
+    description: 'Removes a quota. Its user must not have live requests.',
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
@@ -131,7 +131,7 @@ const MemberKindType = builder.enumType('MemberKind', {
 });
 
 const MemberType = builder.objectRef<Member>('QuotaMember').implement({
-  description: 'A user or a group that may use the quota of another user.',
+  description: "A user or group that may use another user's quota.",
   fields: (t) => ({
     kind: t.expose('kind', { type: MemberKindType, description: 'Whether the member is a user or a group.' }),
     name: t.exposeString('name', { description: 'The name of the user or group.' }),
@@ -234,7 +234,7 @@ builder.queryFields((t) => ({
   quota: t.field({
     type: QuotaType,
     nullable: true,
-    description: 'Returns the quota of a user, or null if there is none.',
+    description: "Returns a user's quota, or null if the user does not have one.",
     args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
   }),

@@ -167,9 +167,9 @@ builder.queryFields((t) => ({
       since: t.arg({
         type: 'DateTime',
         required: true,
-        description: 'Returns periods that start at or after this time.',
+        description: 'Returns only periods that start at or after this time.',
       }),
-      until: t.arg(time('Returns periods that start before this time. Default: now.')),
+      until: t.arg(time('Returns only periods that start before this time. Default: now.')),
     },
     resolve: (_root, args, ctx) => readHistory(ctx, args),
   }),

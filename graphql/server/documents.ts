@@ -178,7 +178,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
       const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
       const found = ofRoot(selectionSet);
-      const says = `the query counts ${found} root lists, but at most ${MAX_COUNTS} counts are allowed`;
+      const says = `the query counts the items of ${found} root lists, but at most ${MAX_COUNTS} counts are allowed`;
       if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
     },
   };
@@ -212,7 +212,7 @@ function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: (operation) => {
       const found = introspectionCost(operation, fragmentsOf(context.getDocument()));
-      const says = `the introspection in the query costs ${found}, but at most ${MOST_OF_SCHEMA} are allowed`;
+      const says = `the introspection in the query costs ${found}, but at most ${MOST_OF_SCHEMA} is allowed`;
       if (found > MOST_OF_SCHEMA) context.reportError(tooLarge(says, { found, allowed: MOST_OF_SCHEMA }));
     },
   };

@@ -52,11 +52,11 @@ export async function sendParts(
       await writer.written();
       const wanted = writer.bytes.subarray(0, Math.min(writer.bytes.length, range.length - sent));
       const count = await copy.read(wanted, range.start + sent);
-      if (count === 0) throw new HttpError(415, 'the copy became shorter while it was read');
+      if (count === 0) throw new HttpError(415, 'the copy shrank while it was being read');
       sent += count;
       // check for changes before the last bytes are sent, because a complete response must be correct
       if (sent === range.length && !(await copy.isUnchanged()))
-        throw new HttpError(415, 'the copy was changed while it was read');
+        throw new HttpError(415, 'the copy was changed while it was being read');
       writer.write(count);
     }
   }

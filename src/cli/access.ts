@@ -141,7 +141,7 @@ function registerMember(program: Command): void {
   const member = program.command('member');
   member
     .command('set <user> <name>')
-    .description('Allow a user or group to use the quota of another user')
+    .description("Allow a user or group to use another user's quota")
     .option('--group', '<name> is a group')
     .option('--manager', "also allow changes to other users' requests and to members")
     .action((user, name, options) => setMember(findSite(), { user, name }, options));

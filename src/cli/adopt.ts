@@ -44,7 +44,7 @@ async function adoptSource(ctx: Context, archiveRoot: string, source: string, op
   const { json = false, dryRun: isTrial = false } = options;
   const print = (difference: Difference) => {
     const { kind, thing, there, here } = difference;
-    printResult(difference, `${kind}: ${thing}: there ${there}; here ${here}`, { json });
+    printResult(difference, `${kind}: ${thing}: source: ${there}; Tapegate: ${here}`, { json });
   };
   const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, print);
   printResult(adoption, formatAdoption(adoption, isTrial), { json });

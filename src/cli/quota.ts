@@ -25,7 +25,7 @@ export function register(program: Command): void {
     .command('set <user>')
     .description('Create or change a quota')
     .option('--size <size>', 'size in bytes, for example 500M or 10T; required for a new quota', toSize('--size'))
-    .option('--email <address>', 'send email about requests of the quota to this address')
+    .option('--email <address>', "send email about the quota's requests to this address")
     .option('--notes <text>', 'notes for operators')
     .option(
       '--weight <n>',

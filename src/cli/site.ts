@@ -58,8 +58,8 @@ interface ListOptions extends OutputOptions {
 const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
   ENGINE: 'an engine with a mail server',
   RETRY: 'the next try',
-  USER_RATE: 'the rate limit of the user',
-  RATE: 'the rate limit of all email',
+  USER_RATE: "the user's rate limit",
+  RATE: 'the rate limit for all email',
 };
 
 async function listMail(url: string, options: ListOptions): Promise<void> {

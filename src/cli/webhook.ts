@@ -25,9 +25,9 @@ export function register(program: Command): void {
   const webhook = program.command('webhook');
   webhook
     .command('add <url>')
-    .description('Send events of the requests of a quota to a URL')
-    .option('--quota <user>', 'send events of this quota (default: as for "tapegate request")')
-    .option('--all', 'send events of all quotas; for operators')
+    .description("Send events about a quota's requests to a URL")
+    .option('--quota <user>', 'send this quota\'s events (default: as for "tapegate request")')
+    .option('--all', 'send events of all quotas (for operators)')
     .addOption(createEventOption())
     .option('--note <text>', 'purpose of the webhook')
     .addHelpText('after', SECRET_HELP)

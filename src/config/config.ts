@@ -275,7 +275,7 @@ function findDocumentFaults({ trustedDocuments }: Settings): string[] {
 const fileOfDocuments = (setting: string): string => setting.replace(/^only:/, '');
 
 const describeLocalProxy = (range: string): string =>
-  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it by a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;
+  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it with a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;
 
 const listProxies = ({ ranges, sockets }: Proxies): string[] => [
   ...ranges,

@@ -167,7 +167,7 @@ const access = z.object({
     'headers that the proxy sets. `proxy` reads `user`, and `groups` if set (separated by commas). `certificate` reads `subject`, and `verified`, which must be `SUCCESS`. An omitted header keeps its default',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
-    '`certificate`: file with a quoted subject and its user in each line. The user of a subject that is not in the file is its common name',
+    '`certificate`: file with a quoted subject and its user in each line. For a subject that the file does not contain, the common name is the user',
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
     '`proxy` and `certificate`: roles, in the form of `TAPEGATE_OIDC_ROLES`',

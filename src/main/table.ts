@@ -80,7 +80,7 @@ export const commandFiles = {
       {
         'import [options] <file>': {
           line: 'Add or update files from CSV, JSON or another list',
-          help: 'Add files to the catalogue, or update them, from CSV, JSON Lines or a list of another system, plain or .gz. Use - for standard input.',
+          help: 'Add files to the catalogue, or update them, from CSV, JSON Lines or a list from another system, plain or .gz. Use - for standard input.',
         },
       },
     ],
@@ -90,7 +90,7 @@ export const commandFiles = {
     ],
     scan: [
       () => import('../cli/catalogue/scan.js'),
-      { 'scan [options] <volume>': 'Register the files of an LTFS cartridge' },
+      { 'scan [options] <volume>': 'Register the files on an LTFS cartridge' },
     ],
     verify: [
       () => import('../cli/catalogue/verify.js'),
@@ -124,15 +124,15 @@ export const commandFiles = {
       () => import('../cli/access.js'),
       {
         token: 'Manage API tokens',
-        member: 'Manage the members of quotas',
+        member: 'Manage quota members',
         rule: 'Manage access rules for paths',
       },
     ],
-    webhook: [() => import('../cli/webhook.js'), { webhook: 'Send events of requests to other programs' }],
+    webhook: [() => import('../cli/webhook.js'), { webhook: 'Send request events to other programs' }],
     login: [
       () => import('../cli/login.js'),
       {
-        'login [options]': 'Store a token for the server, for all commands',
+        'login [options]': 'Store a token for all commands that use the server',
         logout: {
           line: 'Remove the stored token',
           help: 'Remove the stored token for the server. The identity provider revokes a token that it issued; an API token stays valid.',
@@ -150,7 +150,7 @@ export const commandFiles = {
         },
         'drain [options] <kind> <name>': {
           line: 'Let running work finish, then suspend',
-          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is finished.',
+          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, but running work finishes.',
         },
         'resume [options] <kind> <name>': 'Resume a suspended or draining object',
         'suspensions [options]': 'List suspensions and their reasons',
@@ -217,7 +217,7 @@ export const commandFiles = {
         },
         'backup [options] <directory>': {
           line: 'Back up the embedded database to a new directory',
-          help: 'Back up the embedded database to a new directory. Tapegate may run meanwhile. Files on tape and on restore disks are not included.',
+          help: 'Back up the embedded database to a new directory. Tapegate may be running. Files on tape and on restore disks are not included.',
         },
         'restore [options] [backup]': {
           line: 'Restore a backup of the embedded database',

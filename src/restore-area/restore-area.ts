@@ -188,7 +188,7 @@ function isOutside(wanted: string, root: string): boolean {
 /** Describes the entry at a directory's path, if this entry prevented the directory from being opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
-  if (code === 'ELOOP') return 'a loop of links';
+  if (code === 'ELOOP') return 'a loop of symbolic links';
   if (code !== 'ENOENT') return undefined;
   const stats = await lstat(wanted).catch(() => undefined); // no entry exists at the path, not even a link
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;

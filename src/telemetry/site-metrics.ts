@@ -42,7 +42,7 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
     'Bytes available for new copies: the lower of allocation and free bytes, minus reservations',
     'disk',
   ],
-  tapegate_site_disk_problem: ['1 if the restore disk fails or has a problem', 'disk'],
+  tapegate_site_disk_problem: ['1 if the restore disk is failing or has another problem', 'disk'],
   tapegate_site_disk_suspended: ['1 if the restore disk is suspended', 'disk'],
   tapegate_site_disk_full: ['1 if the restore disk rejected a file because it is full', 'disk'],
   tapegate_site_suspended: ['Suspensions, by kind and mode', 'kind', 'mode'],

@@ -99,7 +99,7 @@ test('an impossible move is refused by name, and changes nothing', async () => {
   const twice = 'file "/four/twice" has one copy on volume "A9" and the other on "B9": both would be on "B9"';
   const refused: [Told, type: string, message: string][] = [
     [await move('A6', 'GONE1'), 'InvalidInput', gone('volume "GONE1" was retired: worn out')],
-    [await move('A6', 'GONE2'), 'InvalidInput', gone('volume "GONE2" was retired: it accepts no new files')],
+    [await move('A6', 'GONE2'), 'InvalidInput', gone('volume "GONE2" was retired: it does not accept new files')],
     [await move('GONE2', 'B6'), 'NotFound', 'volume "GONE2" contains no files'],
     [await move('A6', 'B6'), 'InUse', taken('2 of volume "B6"', '/four/there', '"/four/b" of volume "A6"')],
     [await move('A7', 'B7'), 'InUse', taken('5 of volume "B7"', '/four/second', '"/four/c" of volume "A7"')],

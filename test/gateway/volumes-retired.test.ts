@@ -188,7 +188,7 @@ test('imports, archive and moves put no file on a retired volume', async () => {
   });
   expect([status, (body as { faults: string[] }).faults]).toEqual([
     400,
-    [`line 3: volume "${volume}" was retired: torn`, 'line 4: volume "A5" was retired: it accepts no new files'],
+    [`line 3: volume "${volume}" was retired: torn`, 'line 4: volume "A5" was retired: it does not accept new files'],
   ]);
   expect(await placed('/five/')).toEqual([]);
   await addFiles(app.ctx, [{ path: '/five/e', volume: 'V5' }]);

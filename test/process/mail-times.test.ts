@@ -204,7 +204,7 @@ test('the queue shows how many emails wait and why: users see their own, operato
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['mail'], { env });
   expect(stdout).toMatch(
-    /^USER +EMAILS +SINCE +WAITING FOR +NEXT +ERROR\nalice +5 .* the rate limit of all email .*\nbob +1 .*greylisted/,
+    /^USER +EMAILS +SINCE +WAITING FOR +NEXT +ERROR\nalice +5 .* the rate limit for all email .*\nbob +1 .*greylisted/,
   );
   const json = await runCli(['mail', '--json', '--limit', '1'], { env });
   expect(JSON.parse(json.stdout)).toMatchObject({ user: 'alice', emails: 5, waitsFor: 'RATE' });

@@ -96,7 +96,7 @@ The restored files are available until 2099-01-02 03:04:05 UTC:
   ${app.restoreDir}/all/a
   ${app.restoreDir}/all/b
 
-Each file has its archive path below one of these directories:
+The files are at their archive paths below these directories:
   ${app.restoreDir}
 `);
   expect(readable).toEqual({ 'all@first.example': ['/all/a'], 'all@last.example': ['/all/a', '/all/b'] });
@@ -139,7 +139,7 @@ test('the last email lists unknown paths, and the own paths of files that were o
   expect(first.body).toContain('\n  /known/on-disk\n\nNo more files will follow.\n');
   const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 names not found: three');
   expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  unknown:  2 names not found\n');
-  expect(last.body).not.toContain('Each file has its archive path');
+  expect(last.body).not.toContain('The files are at their archive paths');
   expect(last.body).toContain(`  /known/on-disk
 
 Files with these paths were not restored. If they appear in the catalogue later, they are restored without another email:
@@ -168,7 +168,7 @@ test('the subject says if all files failed, and there is no first email', async 
 
 test.each([
   [
-    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files with', 'no room in your quota'] as const),
+    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files', 'beyond your quota'] as const),
     ...(['2 of 5 files', ' 2 of 5 files; 3 files without room in the quota'] as const),
   ],
   [
@@ -297,7 +297,7 @@ test('email shows where a file was restored whose earlier copy was changed outsi
   expect(tapeFile.disk).toEqual({ mountpoint: app.restoreDir });
   const place = expect.stringContaining(`\n  ${tapeFile.restoredPath}\n`);
   expect([first.body, last.body]).toEqual([place, place]);
-  expect(last.body).not.toContain('Each file has its archive path');
+  expect(last.body).not.toContain('The files are at their archive paths');
 });
 
 test('an email lists no path of a file that is not on disk any more', async () => {

@@ -126,7 +126,7 @@ describe('while no engine works', () => {
         'files       4, 5.00 GB',
         'on disk     1, 1.00 GB, 1 of them at their primary path',
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
-        'no position 1: the catalogue contains no position on a volume',
+        "no position 1: the catalogue does not contain the files' positions",
         'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
         `time        ${UNKNOWN_END}`,
         'nothing was requested',

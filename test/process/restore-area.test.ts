@@ -90,7 +90,12 @@ const obstacles: Obstacle[] = [
     () => symlinkSync(path.join(outside, 'missing'), place('link-gone')),
     'a dangling link is at the path',
   ],
-  ['a loop of links', '/ring/a', () => symlinkSync('ring', place('ring')), 'a loop of links is at the path'],
+  [
+    'a loop of symbolic links',
+    '/ring/a',
+    () => symlinkSync('ring', place('ring')),
+    'a loop of symbolic links is at the path',
+  ],
   ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'a file is at the path'],
   ['a link to a file', '/place-link', (at) => symlinkSync(path.join(outside, 'file'), at), other],
   ['a link to nothing', '/place-gone', (at) => symlinkSync(path.join(outside, 'new'), at), other],

@@ -230,7 +230,7 @@ test.each(['127.0.0.1', '192.0.2.7 ::1', '0.0.0.0/0', 'unix:/run/tapegate/proxy.
     const env = { TAPEGATE_AUTH: 'token,proxy', TAPEGATE_PROXY_ADDRESSES };
     expect(faultsOf(env)).toEqual([
       expect.stringMatching(
-        /^TAPEGATE_PROXY_ADDRESSES contains "(127.0.0.1|::1|0.0.0.0\/0)", from which every user of this host could send the headers of a proxy: replace it by a socket .* TAPEGATE_PROXY_SECRET_FILE$/,
+        /^TAPEGATE_PROXY_ADDRESSES contains "(127.0.0.1|::1|0.0.0.0\/0)", from which every user of this host could send the headers of a proxy: replace it with a socket .* TAPEGATE_PROXY_SECRET_FILE$/,
       ),
     ]);
     expect(faultsOf({ ...env, ...settingsOfProxy(TAPEGATE_PROXY_ADDRESSES) })).toEqual([]);

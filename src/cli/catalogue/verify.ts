@@ -56,5 +56,5 @@ async function listVerifications(url: string, match: string | undefined, options
 
 async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
   const again = await askChange(url, VerifyAgain, { match, staged: options.staged });
-  printResult(again, `${plural(again.files, 'file is verified again', 'files are verified again')}`, options);
+  printResult(again, `${plural(again.files, 'file will be verified again', 'files will be verified again')}`, options);
 }

@@ -175,7 +175,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   if (estimate.volumesSuspended > 0)
     lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesWithoutPlace > 0)
-    lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue contains no position on a volume`);
+    lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue does not contain the files' positions`);
   if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));
   if (!estimate.hasRoom) lines.push('no room     files wait until the restore disks have enough free space');
   lines.push(

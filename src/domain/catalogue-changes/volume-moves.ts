@@ -187,7 +187,7 @@ async function refuseTaken(
   if (to.libraryId !== from.libraryId) {
     throw new InvalidInputError(
       'to',
-      `must be in the library of ${quote(names.from)}, and ${quote(names.to)} is in another one: import the new positions of the files instead`,
+      `must be in the library of ${quote(names.from)}, and ${quote(names.to)} is in another one: import the files' new positions instead`,
     );
   }
 }

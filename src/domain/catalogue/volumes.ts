@@ -143,7 +143,7 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
 
 /** Describes a retired volume in a sentence such as `volume "V00001" was retired: worn out`. */
 export function describeRetired(name: string, why: string | null): string {
-  return `volume ${quote(name)} was retired: ${why ?? 'it accepts no new files'}`;
+  return `volume ${quote(name)} was retired: ${why ?? 'it does not accept new files'}`;
 }
 
 export async function findVolume(ctx: Context, name: string): Promise<Volume | null> {

@@ -94,7 +94,7 @@ export async function removeUnheld(
         if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.record(request);
       } catch (error) {
         if (error instanceof UnavailableError && error.kind === 'away') throw error;
-        logFailure(ctx.log, error, 'cannot remove the released files of a request', { requestId: request.id });
+        logFailure(ctx.log, error, "cannot remove a request's released files", { requestId: request.id });
         failure ??= error;
       }
     }

@@ -216,7 +216,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const real = table === KERNEL_TABLE ? found : await findReal(mountPoint);
   for (const { type } of [found, real].filter((mount) => mount !== undefined)) {
     if (LTFS_TYPE.test(type)) continue;
-    const message = `a file system of type ${type} is mounted at ${mountPoint}, and not LTFS (fuse): give the drive a mountPoint of its own`;
+    const message = `a file system of type ${type} is mounted at ${mountPoint}, and not LTFS (fuse): give the drive its own mountPoint`;
     throw new DriveError('POLICY', message);
   }
   return found !== undefined;

@@ -194,7 +194,7 @@ class Reading {
 
   private hasNoTag(): TapeError {
     const name = this.calls.nameOf(this.wanted.key);
-    const text = 'S3 sends neither an ETag nor a checksum, so its parts may be of different versions';
+    const text = 'S3 sends neither an ETag nor a checksum, so its parts may belong to different versions';
     return new TapeError('TRANSIENT', `${name}: ${text}; register its checksum`);
   }
 

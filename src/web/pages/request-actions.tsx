@@ -89,12 +89,12 @@ function Changes({ request, again }: RequestActionsProps) {
 const confirmations = {
   release: {
     question: 'Release all files?',
-    what: 'They are removed from disk unless another request needs them. Waiting files are not restored. The request remains.',
+    what: 'The files are removed from disk unless another request needs them. Waiting files are not restored. The request remains.',
     yes: 'Yes, release them',
   },
   cancel: {
     question: 'Cancel the request?',
-    what: 'It ends now. Its files are removed from disk unless another request needs them.',
+    what: 'The request ends now. Its files are removed from disk unless another request needs them.',
     yes: 'Yes, cancel it',
   },
 };

@@ -79,7 +79,7 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
       <h2 id="waiting">Waiting</h2>
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
-        {position !== null && `, at position ${position} of the queue`}.{' '}
+        {place !== null && `, at position ${place} in the queue`}.{' '}
         {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
       </p>
       <ul>
@@ -109,7 +109,7 @@ function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waitin
 const whyExcluded = {
   UNKNOWN: 'not in the catalogue',
   QUOTA_FULL: 'the quota is full',
-  LIMIT: 'over the limits of the request',
+  LIMIT: "over the request's limits",
 } as const;
 
 export function ExcludedPaths({ request }: { request: ShownRequest }) {

@@ -42,7 +42,7 @@ export interface MailFacts {
 
 const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
   UNKNOWN: 'not in the catalogue',
-  QUOTA_FULL: 'no room in your quota',
+  QUOTA_FULL: 'beyond your quota',
   LIMIT: "beyond the request's limit",
 };
 
@@ -127,7 +127,7 @@ function composeLast(facts: MailFacts): Mail {
     `  on disk:  ${missing ? formatFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
     ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
-    ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} with no room in your quota`] : []),
+    ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} beyond your quota`] : []),
     ...(facts.filesOverLimit > 0
       ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} beyond the request's limit`]
       : []),
@@ -139,7 +139,7 @@ function composeLast(facts: MailFacts): Mail {
     if (facts.mountpoints.length > 0) {
       lines.push(
         '',
-        'Each file has its archive path below one of these directories:',
+        'The files are at their archive paths below these directories:',
         ...facts.mountpoints.map((m) => `  ${m}`),
       );
     }
