@@ -146,7 +146,7 @@ const KindType = builder.enumType('AuditKind', {
     DRIVE: 'A drive, by name.',
     LIBRARY: 'A library, by name.',
     DISK: 'A restore disk, by mount point.',
-    CATALOGUE: 'The catalogue: an import, or an archived prefix.',
+    CATALOGUE: 'The catalogue, changed by an import or by archiving a prefix.',
     RULE: 'A path rule.',
     WEBHOOK: 'A webhook, by id.',
     CLOCK: 'The database clock.',

@@ -54,7 +54,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   fields: (t) => ({
     name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
-    host: t.exposeString('host', nullable('The host of its engine. For viewers and operators.')),
+    host: t.exposeString('host', nullable('The host of the engine that claims the drive. For viewers and operators.')),
     library: t.exposeString('library', { description: 'The name of the library.' }),
     isOpen: t.exposeBoolean('isOpen', {
       description: 'Whether the drive is in service: neither it nor its library is suspended.',

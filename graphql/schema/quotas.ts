@@ -42,7 +42,7 @@ const QuotaType = builder.prismaNode('Quota', {
     user: t.exposeString('user', { description: 'The name of the user.' }),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
     used: t.field({
-      ...bigInt('The bytes that live requests use.'),
+      ...bigInt('The number of bytes that live requests use.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
     email: t.exposeString('email', { description: 'The default address for emails about requests. May be empty.' }),
@@ -93,7 +93,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
     user: t.exposeString('user', { description: 'The name of the user.' }),
     tokens: t.exposeInt('tokens', {
       description:
-        "The number of tokens that were revoked or restricted: the user's own, and those of services that acted for the user.",
+        "The number of tokens that were revoked or restricted: the user's own, and tokens of services that acted for the user.",
     }),
     memberOf: t.exposeStringList('memberOf', {
       description: 'The users whose quotas lost the removed user as a member.',
@@ -274,7 +274,7 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
     }),
     emails: t.exposeInt('emails', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
     tokens: t.exposeInt('tokens', {
-      description: "The number of revoked tokens with the user's name, whatever their role.",
+      description: "The number of revoked tokens with the user's name, regardless of their role.",
     }),
     auditRows: t.exposeInt('auditRows', { description: 'The number of changed audit entries.' }),
   }),

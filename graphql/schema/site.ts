@@ -109,7 +109,7 @@ const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
   description: "A quota's usage at one time.",
   fields: (t) => ({
     at: t.expose('at', time('The time to which the figures apply.')),
-    used: t.expose('used', bigInt('The bytes that live requests used.')),
+    used: t.expose('used', bigInt('The number of bytes that live requests used.')),
     size: t.expose('size', bigInt('The size of the quota in bytes.')),
   }),
 });

@@ -141,7 +141,7 @@ export const forms = {
     user: text('The name of the user and of the quota'),
     size: bytes("The quota's size in bytes"),
     used: bytes('The bytes charged for live requests'),
-    email: text('The email address of the user. May be empty'),
+    email: text("The user's email address. May be empty"),
     notes: text('Notes about the user. May be empty'),
     requests: {
       ...listOf({ $ref: '#/components/schemas/RequestOfQuota' }),

@@ -34,7 +34,7 @@ export function register(program: Command): void {
     .action((url, options) => addWebhook(findSite(), url, options));
   webhook
     .command('list')
-    .description('List webhooks and whether their messages are accepted')
+    .description('List webhooks and their delivery state')
     .action((options) => listWebhooks(findSite(), options));
   webhook
     .command('set <id>')

@@ -71,7 +71,7 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
     const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
     const { failed } = await archiveTree(ctx, library, input, { signal: new AbortController().signal });
     await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenDirectory));
-    if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
+    if (failed.length > 0) throw new Error(`cannot create the demo archive: ${failed[0]}`);
   } finally {
     await rm(dir, { recursive: true });
   }

@@ -119,7 +119,7 @@ export const commandFiles = {
     ],
   }),
   ...inGroup('Quotas and access:', {
-    quota: [() => import('../cli/quota.js'), { quota: 'Manage quotas', user: 'Remove personal data of users' }],
+    quota: [() => import('../cli/quota.js'), { quota: 'Manage quotas', user: "Remove users' personal data" }],
     access: [
       () => import('../cli/access.js'),
       {

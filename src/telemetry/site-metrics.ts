@@ -20,8 +20,8 @@ const STALE_MS = 120_000;
 type SetGauge = (name: string, labels: Readonly<Record<string, string>>, value: number) => void;
 
 const gauges: Record<string, [help: string, ...labels: string[]]> = {
-  tapegate_site_read_success: ['1 if the last read of the site metrics succeeded'],
-  tapegate_site_read_seconds: ['Time of the last read of the site metrics'],
+  tapegate_site_read_success: ['1 if the last attempt to read the site metrics succeeded'],
+  tapegate_site_read_seconds: ['Time at which the site metrics were last read'],
   tapegate_site_queue_files: ['Files in the queue, by state of the recall', 'state'],
   tapegate_site_queue_bytes: ['Bytes in the queue, by state of the recall', 'state'],
   tapegate_site_queue_oldest_seconds: ['Age of the oldest file in the queue'],
@@ -90,7 +90,7 @@ class SiteReader {
       this.isGood = true;
     } catch (error) {
       this.isGood = false;
-      logFailure(this.ctx.log, error, 'cannot read the metrics of the site');
+      logFailure(this.ctx.log, error, 'cannot read the site metrics');
     } finally {
       const tookMs = performance.now() - startedAt;
       this.restUntil = performance.now() + Math.max(REST_MS, tookMs * REST_TIMES);

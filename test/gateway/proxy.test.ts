@@ -211,7 +211,7 @@ test('a proxy connects by a socket that only its group can open, which a killed 
   expect(existsSync(socketPath)).toBe(false);
   expect(readdirSync(dir)).toEqual(['users']);
   writeFileSync(socketPath, '');
-  await expect(startBeside(app, { config: { access } })).rejects.toThrow('the file there is not a socket');
+  await expect(startBeside(app, { config: { access } })).rejects.toThrow('the file at this path is not a socket');
 });
 
 test('a stream of a caller named by a proxy ends after a while, and one with a token stays', async () => {

@@ -53,7 +53,7 @@ export function register(program: Command): void {
 }
 
 const WITHDRAW_HELP = `
-Users who wait for a file are sent the reason, unless a drive is reading it.
+Users who wait for a file receive the reason, unless a drive is reading it.
 Copies on disk stay there as long as a request contains them. "tapegate
 reinstate" restores withdrawn files to the catalogue.`;
 

@@ -177,7 +177,7 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
       const changed = PARTS.filter((part) => now[part] !== last[part] || (part === 'QUEUE' && isQueueChanged));
       return new Map(changed.map((part) => [part, part]));
     },
-    onError: (error) => logFailure(ctx.log, error, 'cannot read the changes of the site'),
+    onError: (error) => logFailure(ctx.log, error, 'cannot read site changes'),
   };
 }
 

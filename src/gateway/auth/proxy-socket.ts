@@ -44,7 +44,7 @@ async function checkFree(file: string): Promise<void> {
     if (codeOf(error) !== 'ENOENT') throw error;
   });
   if (!found) return;
-  if (!found.isSocket()) throw new Error('the file there is not a socket: remove it');
+  if (!found.isSocket()) throw new Error('the file at this path is not a socket: remove it');
   const client = connect(file);
   try {
     await once(client, 'connect');

@@ -72,7 +72,7 @@ export class LinkKeeper {
       const due = await claimLinks(this.ctx, PAGE);
       if (due.length === 0) return;
       const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));
-      if (!isDone) throw new Error('the directory of the links (TAPEGATE_LINK_ROOT) did not answer in time');
+      if (!isDone) throw new Error('the link directory (TAPEGATE_LINK_ROOT) did not respond in time');
     }
   }
 
@@ -83,7 +83,7 @@ export class LinkKeeper {
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
-      this.ctx.log.warn({ error: messageOf(error) }, 'cannot make links yet; retrying later');
+      this.ctx.log.warn({ error: messageOf(error) }, 'cannot create links yet; retrying later');
     });
   }
 
@@ -142,7 +142,7 @@ export class LinkKeeper {
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
-      this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty directories of links');
+      this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty link directories');
     });
   }
 

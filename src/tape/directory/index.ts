@@ -159,7 +159,7 @@ async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
   try {
     yield* bytes;
   } catch (error) {
-    throw new SourceError('reading the bytes to write failed', { cause: error });
+    throw new SourceError('cannot read the data to write', { cause: error });
   }
 }
 

@@ -72,7 +72,7 @@ const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]
 
 const driveSettings = settingsOf({
   device: device().describe('device name to pass to `ltfs`'),
-  element: integer(0, 9999).describe('number of its data transfer element in the changer'),
+  element: integer(0, 9999).describe("number of the drive's data transfer element in the changer"),
   mountPoint: file().transform((given) => path.resolve(given)),
 });
 
