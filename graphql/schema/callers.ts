@@ -16,7 +16,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
   description: 'The caller of an operation, and how it was authenticated.',
   fields: (t) => ({
     name: t.exposeString('name', {
-      description: 'The name of the caller. `anybody` if the site requires no authentication.',
+      description: 'The name of the caller. `anybody` if the site does not require authentication.',
     }),
     way: t.exposeString('way', {
       description:
@@ -38,7 +38,7 @@ const RoleType = builder.enumType('TokenRole', {
   description: 'The role that a token grants.',
   values: describeValues<TokenRole>({
     USER: "Acts as the user with the token's name.",
-    VIEWER: 'Reads everything and changes nothing.',
+    VIEWER: 'May read everything, but not change anything.',
     OPERATOR: 'Full access.',
     SERVICE: 'Acts for the users in `quotas`.',
   }),
@@ -193,7 +193,7 @@ const AuditType = builder.prismaObject('Audit', {
 builder.queryFields((t) => ({
   caller: t.field({
     type: CallerType,
-    description: 'Returns the caller of this query. Checks a token even if the site requires no authentication.',
+    description: 'Returns the caller of this query. Checks a token even if the site does not require authentication.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection({

@@ -228,7 +228,10 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
       'restUntil',
       timeOrNull('When Tapegate will call the library again after failures. Null if calls are not paused.'),
     ),
-    problem: t.exposeString('problem', nullable('The error because of which calls are paused. Null if they are not.')),
+    problem: t.exposeString(
+      'problem',
+      nullable('The error that paused calls to the library. Null if they are not paused.'),
+    ),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
       description: 'The released files that the library will remove first. At most 100.',

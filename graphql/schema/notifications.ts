@@ -24,7 +24,7 @@ const EventType = builder.enumType('WebhookEvent', {
     REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
     REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. Sent again when files that joined later are on disk.`,
-    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: no work is left for a request, and some of its files failed.`,
+    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: a request finished, but some of its files failed.`,
     REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once per retention.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
     QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
@@ -75,7 +75,7 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
   description: 'A message to a webhook. Messages are kept for 30 days.',
   fields: (t) => ({
     messageId: t.exposeString('messageId', {
-      description: 'The `webhook-id` header, by which the receiver recognizes a duplicate.',
+      description: 'The `webhook-id` header, with which the receiver can recognize duplicates.',
     }),
     type: t.exposeString('type', { description: 'The event type, such as `request.finished`.' }),
     requestId: t.exposeInt('requestId', nullable('The request that the message is about.')),

@@ -190,7 +190,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if unknown because a required object is suspended, no restore disk has room, no engine is running, an engine must check a changed copy, or a staging library's delivery time is unknown.",
+        "The estimated end. Null if unknown: a required object is suspended, no restore disk has room, or no engine is running. A copy that an engine must check, or a staging library's unknown delivery time, also makes it unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -328,7 +328,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if unknown because a required object is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
+        "The estimated end. Null if unknown: a required object is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),

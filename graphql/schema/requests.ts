@@ -56,7 +56,7 @@ export const RequestStateType = builder.enumType('RequestState', {
     QUEUED: 'No recall has begun.',
     RESTORING: 'Recalls have begun, and some files are not on disk yet.',
     COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
-    PARTIAL: 'No work is left, and some files failed.',
+    PARTIAL: 'Finished, but some files failed.',
     EXPIRED: 'The retention has ended, and the files were released.',
     CANCELLED: 'Cancelled before the end of its retention.',
   }),
@@ -92,13 +92,16 @@ export const RequestType = builder.prismaNode('Request', {
       'notifyOnFirstFile',
       nullable('The address to notify when the first file is on disk.'),
     ),
-    notifyOnLastFile: t.exposeString('notifyOnLastFile', nullable('The address to notify when no work is left.')),
+    notifyOnLastFile: t.exposeString(
+      'notifyOnLastFile',
+      nullable('The address to notify when the request has finished.'),
+    ),
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
     maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum number of bytes. Null for no limit.')),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
     tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null before that.')),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
-    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When no work was left. Null while work is left.')),
+    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until then.')),
     restoredBelow: t.stringList({
       description:
         "The mount points below which its files are at their logical paths. Empty if a file was renamed; use each file's `restoredPath` instead.",
@@ -209,7 +212,7 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
       description: "The address to notify when the first file is on disk. Empty for the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: "The address to notify when no work is left. Empty for the quota's address.",
+      description: "The address to notify when the request has finished. Empty for the quota's address.",
     }),
   }),
 });
@@ -234,7 +237,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
         "The address to notify when the first file is on disk. Null for none, empty for the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: "The address to notify when no work is left. Null for none, empty for the quota's address.",
+      description: "The address to notify when the request has finished. Null for none, empty for the quota's address.",
     }),
   }),
 });

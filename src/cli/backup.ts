@@ -76,7 +76,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
     throw new UsageError('--to-url needs the directory of a backup');
   if (backup === undefined) return await completeRestore(config, options);
   if (options.asOf !== undefined)
-    throw new UsageError('--as-of and a backup exclude each other: the backup contains its time');
+    throw new UsageError('--as-of cannot be used with a backup, which contains its own time');
   if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(

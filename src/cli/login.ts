@@ -25,11 +25,11 @@ export function register(program: Command): void {
 
 const LOGIN_HELP = `
 TAPEGATE_URL names the server. In a terminal, the command logs in at the
-identity provider that the server names. If the server names none, it asks for a
-token. "tapegate login < ann.token" reads the token from standard input. The
-token is stored in ~/.config/tapegate/tokens.json (or below XDG_CONFIG_HOME),
-which only you can read. Commands renew a provider's token if the provider
-allows it.`;
+identity provider that the server names. If the server does not name one, the
+command asks for a token. "tapegate login < ann.token" reads the token from
+standard input. The token is stored in ~/.config/tapegate/tokens.json (or below
+XDG_CONFIG_HOME), which only you can read. Commands renew a provider's token if
+the provider allows it.`;
 
 interface LoginOptions {
   token?: boolean;

@@ -98,7 +98,7 @@ interface AddOptions extends SettingOptions {
 }
 
 async function readQuota({ all, quota }: AddOptions): Promise<string | undefined> {
-  if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
+  if (all && quota !== undefined) throw new UsageError('--all and --quota cannot be used together');
   return all ? undefined : await chooseQuota(findSite(), quota, '--quota <user> or --all');
 }
 
@@ -122,7 +122,7 @@ async function setWebhook(
   id: number,
   options: SettingOptions & { on?: boolean; off?: boolean },
 ): Promise<void> {
-  if (options.on && options.off) throw new UsageError('--on and --off exclude each other');
+  if (options.on && options.off) throw new UsageError('--on and --off cannot be used together');
   const isEnabled = options.on ? true : options.off ? false : undefined;
   const input = { id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {

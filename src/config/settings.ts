@@ -215,7 +215,7 @@ const limits = z.object({
     "addresses to which users may have emails sent (400 for others): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    "maximum number of emails per minute, of which at most half for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
+    "maximum number of emails per minute, at most half of them for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
   ),
 });
 
@@ -235,7 +235,7 @@ export const schema = z.object({
   dataDir: setting('DATA_DIR', text, './data').describe(
     'directory of the embedded database, the directory library and the default restore disk',
   ),
-  demo: setting('DEMO', onOff, 'on').describe('`off`: create no demo archive in an empty embedded database'),
+  demo: setting('DEMO', onOff, 'on').describe('`off`: do not create a demo archive in an empty embedded database'),
   engine: setting('ENGINE', onOff, 'on').describe('`off`: `start` runs only the gateway'),
   drives: setting('DRIVES', integer(1, 256), '2').describe(
     'number of drives of the first library, for all engines together. For other libraries, use `library add`',

@@ -45,5 +45,5 @@ export async function checkHost(secret: string, { hostname, port, protocol }: UR
   }
   const host = `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
   if (listed.includes(hostname) || listed.includes(host)) return;
-  throw new LibraryError('POLICY', `${file} does not list ${quote(host)}, so ${secret} is not sent there`);
+  throw new LibraryError('POLICY', `${file} does not list ${quote(host)}, so ${secret} is not sent to it`);
 }

@@ -97,7 +97,7 @@ test('a verified certificate is the user of its common name, or of the file', as
   expect(await sees(app, certificate('CN=eve'))).toEqual([200, 200]);
   const subjects = ['/DC=org/CN=alice', 'CN=bob,CN=alice', 'O=x', 'O="CN=alice"', 'O=x\\,CN=alice', 'CN=#0c01'];
   for (const subject of subjects) {
-    const message = `the client certificate of ${JSON.stringify(subject)} maps to no user: it must have exactly one common name`;
+    const message = `the client certificate of ${JSON.stringify(subject)} does not map to a user: it must have exactly one common name`;
     await expectRefused(app, certificate(subject), message);
   }
   for (const verify of ['FAILED:expired', '', 'success', 'GENEROUS']) {
@@ -205,7 +205,7 @@ test('a proxy connects by a socket that only its group can open, which a killed 
   expect(response.statusCode).toBe(200);
   expect((await sendAsIs(near, target, { headers })).status).toBe(401);
   await expect(startBeside(app, { config: { access } })).rejects.toThrow(
-    `cannot listen on ${socketPath} (TAPEGATE_PROXY_ADDRESSES): another process listens there`,
+    `cannot listen on ${socketPath} (TAPEGATE_PROXY_ADDRESSES): another process is listening on it`,
   );
   await near.close();
   expect(existsSync(socketPath)).toBe(false);

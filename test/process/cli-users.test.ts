@@ -221,7 +221,7 @@ test('request refuses bad input in one line, and stores nothing', async () => {
     [ann, 2, 'give either --pattern or --file'],
     [[...ann, '--file', 'b'], 2, '--file has a path that does not begin with "/": "b"'],
     [[...ann, '--pattern', ''], 2, '--pattern must not be empty'],
-    [[...ann, '--file', '-'], 2, '--file contains no path'],
+    [[...ann, '--file', '-'], 2, '--file contains no paths'],
     [[...ann, '--file', '@/none'], 1, "--file @/none: ENOENT: no such file or directory, open '/none'"],
     [[...ann, '--file', `@${latin}`], 1, `--file @${latin}: the list is not valid UTF-8`],
     [[...ann, '--pattern', 'x', '--retention', 'soon'], 2, `--retention must be ${when}, not "soon"`],

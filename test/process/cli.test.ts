@@ -75,7 +75,7 @@ test('the program reads standard input', async () => {
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const args = ['request', '--quota', 'nobody', '--file', '-', '--dry-run'];
   expect((await runProgram(args, { env, stdin: '/a\n/b\n' })).stderr).toContain('nobody');
-  expect((await runProgram(args, { env })).stderr).toContain('--file contains no path');
+  expect((await runProgram(args, { env })).stderr).toContain('--file contains no paths');
 });
 
 /** Returns the names of all commands, such as `quota set`. */

@@ -88,14 +88,14 @@ test.each(receivers)(
 test.each([
   [['add', 'https://127.0.0.2/', '--quota', 'ada'], 2, /<url> must not point to a private network/],
   [['add', 'https://example.org/'], 2, /give --quota <user> or --all, or set "quota" in /],
-  [['add', 'https://example.org/', '--all', '--quota', 'ada'], 2, /--all and --quota exclude each other/],
+  [['add', 'https://example.org/', '--all', '--quota', 'ada'], 2, /--all and --quota cannot be used together/],
   [
     ['add', 'https://example.org/', '--quota', 'ada', '--event', 'x'],
     2,
     /option '--event <events...>' argument 'x' is invalid. Allowed choices are request.started, /,
   ],
   [['set', '1'], 2, /nothing to change: give/],
-  [['set', '1', '--on', '--off'], 2, /--on and --off exclude each other/],
+  [['set', '1', '--on', '--off'], 2, /--on and --off cannot be used together/],
   [['set', '7', '--on'], 1, /there is no webhook with id 7/],
   [['log', '7'], 1, /there is no webhook with id 7/],
   [['test', 'x'], 2, /<id> must be a whole number, not "x"/],

@@ -242,7 +242,7 @@ test("a token is sent only to the hosts that the host's administrator lists, reg
   const stage = () => bench.library.stage([staged('/a')], quiet());
   writeFileSync(hosts, 'element.example.org\n');
   const { host } = new URL(bench.server.origin);
-  const says = `${hosts} does not list "${host}", so ${bench.files.tokenFile} is not sent there`;
+  const says = `${hosts} does not list "${host}", so ${bench.files.tokenFile} is not sent to it`;
   await expectFailure(stage(), LibraryError, 'POLICY', says);
   rmSync(hosts);
   await expectFailure(

@@ -129,6 +129,6 @@ export async function readPaths(given: string[]): Promise<string[]> {
       throw new CommandError(`--file ${value}: ${messageOf(error)}`);
     }
   }
-  if (paths.length === 0) throw new UsageError('--file contains no path');
+  if (paths.length === 0) throw new UsageError('--file contains no paths');
   return paths;
 }

@@ -354,7 +354,7 @@ function refuseInUse(disk: RemovedDisk & Contents): void {
   }
   if (stalePartialFiles.length > 0 && !isFailing) {
     throw new InUseError(
-      `${name} may contain stale partial files of ${plural(stalePartialFiles.length, 'file')}, such as ${quote(stalePartialFiles[0] ?? '')}: engines remove them within a minute; try again then`,
+      `${name} may contain stale partial files of ${plural(stalePartialFiles.length, 'file')}, such as ${quote(stalePartialFiles[0] ?? '')}: engines remove them within a minute; try again later`,
     );
   }
 }

@@ -65,7 +65,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
             (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,
             (SELECT count(*)::int FROM api_token WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${now}::timestamp)) AS tokens`,
     );
-    if (!row) throw new Error('the database answers nothing');
+    if (!row) throw new Error('the database returned no rows');
     return row;
   });
   await ctx.db.keepDatabase();

@@ -54,7 +54,7 @@ async function checkFree(file: string): Promise<void> {
   } finally {
     client.destroy();
   }
-  throw new Error('another process listens there');
+  throw new Error('another process is listening on it');
 }
 
 /** Removes the socket, unless another process has replaced it. */

@@ -55,7 +55,7 @@ function userOfSubject(access: AccessConfig, subject: string): string {
     return user;
   }
   throw unauthenticated(
-    `the client certificate of ${quote(subject)} maps to no user: it must have exactly one common name`,
+    `the client certificate of ${quote(subject)} does not map to a user: it must have exactly one common name`,
   );
 }
 

@@ -97,7 +97,7 @@ const given = settingsOf({
   prefixes: listOf(prefix)
     .default([{ path: '/', key: '' }])
     .describe('path prefixes with their key prefixes; the longest match applies'),
-  tier: choice(TIERS).default('Standard').describe('retrieval tier, which sets speed and price'),
+  tier: choice(TIERS).default('Standard').describe('retrieval tier, which determines speed and price'),
   fallbackTiers: listOf(z.enum(TIERS, expects(`of ${TIERS.join(', ')}`)))
     .default([])
     .describe('other tiers, in order of preference, if the tier is not available'),
