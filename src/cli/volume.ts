@@ -94,9 +94,9 @@ cartridge. An unknown volume is created in the same library. Waiting files are
 read from the new volume.`;
 
 const RETIRE_HELP = `
-Tapegate adds no files to a retired volume. Without --withdraw, the command fails if a
-file has no other copy. If a drive uses the volume, suspend or drain it first.
-Repeat an interrupted command: it continues.`;
+Tapegate adds no files to a retired volume. Without --withdraw, the command
+fails if a file has no other copy. If a drive uses the volume, suspend or drain
+it first. Repeat an interrupted command: it continues.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

@@ -212,7 +212,7 @@ const limits = z.object({
     parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
-    "addresses to which users may have emails sent (400 for others): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
+    "addresses to which users may send emails (400 for others): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
     "maximum number of emails per minute, at most half of them for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",

@@ -21,7 +21,7 @@ type SetGauge = (name: string, labels: Readonly<Record<string, string>>, value: 
 
 const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_read_success: ['1 if the last attempt to read the site metrics succeeded'],
-  tapegate_site_read_seconds: ['Time at which the site metrics were last read'],
+  tapegate_site_read_seconds: ['Duration of the last read of the site metrics'],
   tapegate_site_queue_files: ['Files in the queue, by state of the recall', 'state'],
   tapegate_site_queue_bytes: ['Bytes in the queue, by state of the recall', 'state'],
   tapegate_site_queue_oldest_seconds: ['Age of the oldest file in the queue'],

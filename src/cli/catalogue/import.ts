@@ -29,7 +29,7 @@ export function register(program: Command): void {
     .option('--volume <name>', 'volume of all files in the list')
     .option('--library <name>', 'library of a new volume (default: the first one)')
     .option('--prefix <directory>', 'prefix to add to each path in a list')
-    .option('--strip <directory>', 'prefix to remove from each path in a list first')
+    .option('--strip <directory>', 'prefix to remove from each path in a list, before --prefix')
     .option('--spot <name>', 'storage spot of the files in the list')
     .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
     .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
