@@ -73,7 +73,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     decodeGlobalID: readGlobalId,
     nodeQueryOptions: {
       description: 'Returns an object by its global ID, or null if it does not exist.',
-      args: { id: { description: 'The global ID of the object.' } },
+      args: { id: { description: "The object's global ID." } },
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
   },

@@ -22,7 +22,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
       description:
         'How the caller was authenticated: `token`, `oidc`, `proxy`, `certificate` or `open` (no authentication).',
     }),
-    roles: t.exposeStringList('roles', { description: 'The roles of the caller, such as `user`.' }),
+    roles: t.exposeStringList('roles', { description: "The caller's roles, such as `user`." }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the caller may only read, regardless of its roles.',
     }),
@@ -104,7 +104,7 @@ builder.mutationFields((t) => ({
     type: TokenType,
     description: 'Revokes a token. Its open connections end within 5 s. Revoking it again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: 'The `tokenId` of the token.' }) },
+    args: { id: t.arg.int({ required: true, description: "The token's `tokenId`." }) },
     resolve: (_root, { id }, ctx) => revokeToken(ctx, id),
   }),
 }));
@@ -115,7 +115,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     day: t.expose('day', time('The day, as midnight UTC.')),
     endpoint: t.exposeString('endpoint', { description: 'The method and path, such as `GET /requests/{id}`.' }),
     address: t.exposeString('address', {
-      description: 'The address of the caller. Empty if there were too many addresses to count separately.',
+      description: "The caller's address. Empty if there were too many addresses to count separately.",
     }),
     user: t.exposeString('user', {
       description: 'The user whose quota the calls named. Empty if they named no user or an unknown user.',

@@ -78,7 +78,7 @@ builder.queryFields((t) => ({
 const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
   description: 'Input of `resizeDisk`.',
   fields: (t) => ({
-    mountpoint: t.string({ required: true, description: 'The absolute mount point of the disk.' }),
+    mountpoint: t.string({ required: true, description: "The disk's absolute mount point." }),
     size: t.field({
       type: 'BigInt',
       required: true,
@@ -91,7 +91,7 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
   description: 'A removed restore disk. Its files and its marker file stay on disk.',
   fields: (t) => ({
     id: t.globalID({
-      description: 'The former global ID of the disk.',
+      description: "The disk's former global ID.",
       resolve: ({ id }) => ({ type: 'RestoreDisk', id }),
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
@@ -121,7 +121,7 @@ builder.mutationFields((t) => ({
     type: RemovedDiskType,
     description: 'Removes a restore disk that contains no copies.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { mountpoint: t.arg.string({ required: true, description: 'The absolute mount point of the disk.' }) },
+    args: { mountpoint: t.arg.string({ required: true, description: "The disk's absolute mount point." }) },
     resolve: async (_root, { mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
   }),
 }));

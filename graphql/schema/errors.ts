@@ -52,7 +52,7 @@ builder.objectType(UnknownUserError, {
   name: 'UnknownUser',
   description: 'The user has no quota.',
   interfaces: [Failure],
-  fields: (t) => ({ user: t.exposeString('user', { description: 'The name of the user.' }) }),
+  fields: (t) => ({ user: t.exposeString('user', { description: "The user's name." }) }),
 });
 
 builder.objectType(QuotaExceededError, {
@@ -61,7 +61,7 @@ builder.objectType(QuotaExceededError, {
   interfaces: [Failure],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose quota is full.' }),
-    size: t.expose('size', bigInt('The size of the quota in bytes.')),
+    size: t.expose('size', bigInt("The quota's size in bytes.")),
     used: t.expose('used', bigInt('The number of used bytes.')),
     requested: t.expose('requested', bigInt('The number of bytes that the files require.')),
     available: t.expose('available', bigInt('The number of free bytes.')),

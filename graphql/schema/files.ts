@@ -180,7 +180,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   tapePath: t.string({
     nullable: true,
     description:
-      'The path of the file in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.',
+      "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
     // show the path only to operators and viewers, because it may begin with a prefix that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),

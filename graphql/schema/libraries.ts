@@ -96,7 +96,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
 const SetLibraryInput = builder.inputType('SetLibraryInput', {
   description: 'Input of `setLibrary`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    name: t.string({ required: true, description: 'The name of the library. It cannot be changed.' }),
+    name: t.string({ required: true, description: "The library's name. It cannot be changed." }),
     kind: t.string({
       description: 'The current library type. It cannot be changed, because another type could not read the volumes.',
     }),
@@ -137,7 +137,7 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
   description: 'A removed library. The tape system itself is unchanged.',
   fields: (t) => ({
     id: t.globalID({
-      description: 'The former global ID of the library.',
+      description: "The library's former global ID.",
       resolve: ({ id }) => ({ type: 'Library', id }),
     }),
     name: t.exposeString('name', { description: 'The name.' }),
@@ -184,7 +184,7 @@ builder.mutationFields((t) => ({
     description: 'Removes a library. The catalogue must not contain files in the library.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: {
-      name: t.arg.string({ required: true, description: 'The name of the library.' }),
+      name: t.arg.string({ required: true, description: "The library's name." }),
       force: t.arg.boolean({
         description:
           'Whether to remove the library even if its stage requests cannot be released, for example because the tape system no longer exists. The result lists the unreleased files.',

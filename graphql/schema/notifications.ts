@@ -44,7 +44,7 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
   description: 'A URL that receives events about the requests of one quota, or of all quotas.',
   fields: (t) => ({
     webhookId: t.exposeInt('id', { description: 'The id for webhook mutations.' }),
-    user: t.exposeString('user', nullable('The user of the quota. Null if the webhook receives events of all quotas.')),
+    user: t.exposeString('user', nullable("The quota's user. Null if the webhook receives events of all quotas.")),
     url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
     note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
@@ -121,7 +121,7 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
 const SetInput = builder.inputType('SetWebhookInput', {
   description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The `webhookId` of the webhook.' }),
+    id: t.int({ required: true, description: "The webhook's `webhookId`." }),
     url: t.string({ description: 'The new URL. Waiting messages are sent to it too.' }),
     events: t.field({ type: [EventType], description: 'The events to receive.' }),
     note: t.string({ description: 'A note for users.' }),
@@ -132,7 +132,7 @@ const SetInput = builder.inputType('SetWebhookInput', {
   }),
 });
 
-const idArg = 'The `webhookId` of the webhook.';
+const idArg = "The webhook's `webhookId`.";
 
 builder.mutationFields((t) => ({
   createWebhook: t.field({
@@ -211,7 +211,7 @@ builder.queryFields((t) => ({
     type: MessageType,
     description: 'Returns the sent and waiting messages of a webhook, newest first.',
     complexity: pageComplexity,
-    args: { webhookId: t.arg.int({ required: true, description: 'The `webhookId` of the webhook.' }) },
+    args: { webhookId: t.arg.int({ required: true, description: "The webhook's `webhookId`." }) },
     resolve: (_root, { webhookId, ...args }, ctx) =>
       resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
   }),

@@ -52,10 +52,10 @@ const END_UNKNOWN = 'Why a staging library makes the end unknown. Null if it doe
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
+    name: t.exposeString('name', { description: "The drive's name in its engine." }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
     host: t.exposeString('host', nullable('The host of the engine that claims the drive. For viewers and operators.')),
-    library: t.exposeString('library', { description: 'The name of the library.' }),
+    library: t.exposeString('library', { description: "The library's name." }),
     isOpen: t.exposeBoolean('isOpen', {
       description: 'Whether the drive is in service: neither it nor its library is suspended.',
     }),
@@ -74,7 +74,7 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
 const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   description: "One user's waiting files on a volume.",
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'The name of the user.' }),
+    user: t.exposeString('user', { description: "The user's name." }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt("The total size of the user's waiting files in bytes.")),
     oldest: t.expose('oldest', time("When the user's longest-waiting file was requested.")),
@@ -85,14 +85,11 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with files to recall.',
   fields: (t) => ({
-    position: t.exposeInt(
-      'position',
-      nullable('The position in the queue, from 1. Null if no drive can mount the volume.'),
-    ),
-    volume: t.exposeString('volume', { description: 'The name of the volume.' }),
-    library: t.exposeString('library', { description: 'The name of the library.' }),
+    position: t.exposeInt('position', nullable('The position in the queue, from 1. Null if no drive can mount the volume.')),
+    volume: t.exposeString('volume', { description: "The volume's name." }),
+    library: t.exposeString('library', { description: "The library's name." }),
     medium: t.exposeString('medium', {
-      description: 'The cost model of the volume: `lto-8`, `lto-9` or `linear`.',
+      description: "The volume's cost model: `lto-8`, `lto-9` or `linear`.",
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
@@ -119,7 +116,7 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
   description: 'The current and planned work of the drives. It follows the rules by which drives choose volumes.',
   fields: (t) => ({
     at: t.field({ ...time('When the plan was made.'), resolve: (plan) => timeOf(plan.now) }),
-    drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives of the site.' }),
+    drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives at the site.' }),
     filesWaiting: t.int({
       description: 'The number of waiting files on all volumes.',
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
@@ -147,12 +144,9 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
   fields: (t) => ({
     volume: t.exposeString(
       'volume',
-      nullable('The name of the volume. Null if the catalogue contains no volume for the files.'),
+      nullable("The volume's name. Null if the catalogue contains no volume for the files."),
     ),
-    position: t.exposeInt(
-      'position',
-      nullable('The position of the volume in the queue, from 1. Null if it is not queued.'),
-    ),
+    position: t.exposeInt('position', nullable("The volume's position in the queue, from 1. Null if it is not queued.")),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
     explanation: t.exposeString('explanation', {
       description: "The reason in words, with an operator's note or the last error.",
@@ -211,7 +205,7 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
 const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
   description: 'The estimated end of a request.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
+    requestId: t.exposeInt('requestId', { description: "The request's id." }),
     at: t.expose('at', time('When the estimate was made.')),
     end: t.expose('end', {
       type: EndRangeType,
@@ -227,7 +221,7 @@ builder.subscriptionFields((t) => ({
     type: RequestEndType,
     description:
       "Sends a request's estimated end, and a new estimate when the plan leaves the estimated range. Completes when the request is finished.",
-    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
+    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
   }),
@@ -248,7 +242,7 @@ const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').impleme
   description:
     "A library's charge for a request, according to the library's settings. Files on its disk and files already requested from it are free.",
   fields: (t) => ({
-    library: t.exposeString('library', { description: 'The name of the library.' }),
+    library: t.exposeString('library', { description: "The library's name." }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
     bytes: t.expose('bytes', bigInt('The total size of the files to request from the library in bytes.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
@@ -302,7 +296,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       description: 'The number of suspended volumes that contain files to recall.',
     }),
     user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ ...bigInt('The size of the quota in bytes.'), resolve: ({ quota }) => quota.size }),
+    quotaSize: t.field({ ...bigInt("The quota's size in bytes."), resolve: ({ quota }) => quota.size }),
     quotaUsed: t.field({
       ...bigInt('The bytes of the quota that are used without the request.'),
       resolve: ({ quota }) => quota.used,

@@ -39,8 +39,8 @@ const QuotaType = builder.prismaNode('Quota', {
   nullable: true,
   description: "The number of bytes that a user's live requests may use.",
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'The name of the user.' }),
-    size: t.expose('size', bigInt('The size of the quota in bytes.')),
+    user: t.exposeString('user', { description: "The user's name." }),
+    size: t.expose('size', bigInt("The quota's size in bytes.")),
     used: t.field({
       ...bigInt('The number of bytes that live requests use.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
@@ -76,8 +76,8 @@ builder.prismaObjectField(RequestType, 'quota', (t) =>
 const SetQuotaInput = builder.inputType('SetQuotaInput', {
   description: 'Input of `setQuota`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    user: t.string({ required: true, description: 'The name of the user.' }),
-    size: t.field(bigInt('The size of the quota in bytes. Required for a new quota.')),
+    user: t.string({ required: true, description: "The user's name." }),
+    size: t.field(bigInt("The quota's size in bytes. Required for a new quota.")),
     email: t.string({ description: 'The default address for emails about requests. Empty for none.' }),
     notes: t.string({ description: 'Notes for operators.' }),
     weight: t.float({
@@ -90,7 +90,7 @@ const SetQuotaInput = builder.inputType('SetQuotaInput', {
 const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').implement({
   description: 'A removed quota. Its ended requests can still be read by id.',
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'The name of the user.' }),
+    user: t.exposeString('user', { description: "The user's name." }),
     tokens: t.exposeInt('tokens', {
       description:
         "The number of tokens that were revoked or restricted: the user's own, and tokens of services that acted for the user.",
@@ -117,7 +117,7 @@ builder.mutationFields((t) => ({
     type: RemovedQuotaType,
     description: 'Removes a quota. Its user must not have live requests.',
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
+    args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
   }),
 }));
@@ -155,7 +155,7 @@ builder.prismaObjectField('Quota', 'members', (t) =>
 const SetMemberInput = builder.inputType('SetMemberInput', {
   description: 'Input of `setMember`.',
   fields: (t) => ({
-    quota: t.string({ required: true, description: 'The user of the quota.' }),
+    quota: t.string({ required: true, description: "The quota's user." }),
     kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
     name: t.string({ required: true, description: 'The name of the user or group.' }),
     isManager: t.boolean({ required: true, description: 'Whether the member manages the quota.' }),
@@ -165,7 +165,7 @@ const SetMemberInput = builder.inputType('SetMemberInput', {
 const RemoveMemberInput = builder.inputType('RemoveMemberInput', {
   description: 'Input of `removeMember`.',
   fields: (t) => ({
-    quota: t.string({ required: true, description: 'The user of the quota.' }),
+    quota: t.string({ required: true, description: "The quota's user." }),
     kind: t.field({ type: MemberKindType, required: true, description: 'Whether the member is a user or a group.' }),
     name: t.string({ required: true, description: 'The name of the user or group.' }),
   }),
@@ -235,7 +235,7 @@ builder.queryFields((t) => ({
     type: QuotaType,
     nullable: true,
     description: "Returns a user's quota, or null if the user does not have one.",
-    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
+    args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
   }),
   quotas: t.connection(
@@ -317,7 +317,7 @@ builder.mutationFields((t) => ({
     description:
       "Permanently replaces a user's name and addresses with a pseudonym. The user must not have live requests. A second call fails because the user no longer exists.",
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
+    args: { user: t.arg.string({ required: true, description: "The user's name." }) },
     resolve: (_root, { user }, ctx) => purgeUser(ctx, user),
   }),
 }));

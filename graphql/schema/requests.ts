@@ -167,7 +167,7 @@ builder.queryFields((t) => ({
     type: RequestType,
     nullable: true,
     description: 'Returns a request by its id, including ended ones, or null if it does not exist.',
-    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
+    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
   }),
   requests: t.connection(
@@ -177,7 +177,7 @@ builder.queryFields((t) => ({
         'Returns requests, oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
       complexity: pageComplexity,
       args: {
-        quota: t.arg.string({ description: 'Filters by the user of the quota.' }),
+        quota: t.arg.string({ description: "Filters by the quota's user." }),
         states: t.arg({ type: [RequestStateType], description: 'Filters by state. Default: live requests.' }),
       },
       resolve: async (_root, args, ctx) => {
@@ -220,7 +220,7 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
 const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    id: t.int({ required: true, description: "The request's `requestId`." }),
     quota: t.string({ description: "If set, must be the request's quota." }),
     retention: t.field(
       time('The new time of expiry. A time in the past ends the request; a future time revives an ended one.'),
@@ -247,7 +247,7 @@ const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, L
 const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
   description: 'The progress of a request when it changed.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
+    requestId: t.exposeInt('requestId', { description: "The request's id." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
     filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
@@ -269,7 +269,7 @@ builder.subscriptionFields((t) => ({
     description:
       'Sends the current progress of a request, then every change. With `after`, sends the changes since that event. Completes when the request is finished.',
     args: {
-      id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }),
+      id: t.arg.int({ required: true, description: "The request's `requestId`." }),
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, { id, after }, ctx) =>
@@ -312,7 +312,7 @@ const RequestFileType = builder.prismaObject('RequestFile', {
   fields: (t) => ({
     file: t.field({ type: TapeFileType, description: 'The file.', resolve: ({ file }) => file }),
     size: t.expose('size', bigInt('The bytes charged for the file.')),
-    state: t.expose('state', { type: RequestFileStateType, description: 'The state of the file in the request.' }),
+    state: t.expose('state', { type: RequestFileStateType, description: "The file's state in the request." }),
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
       nullable: true,
@@ -411,7 +411,7 @@ builder.prismaObjectFields('RequestFile', (t) => ({
 const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    id: t.int({ required: true, description: "The request's `requestId`." }),
     paths: t.stringList({ description: 'Logical paths of files in the request, and unresolved paths.' }),
     match: t.string({ description: "A plain, case-sensitive substring of the request's paths." }),
   }),
@@ -420,7 +420,7 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
 const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    id: t.int({ required: true, description: "The request's `requestId`." }),
     quota: t.string({ description: "If set, must be the request's quota." }),
   }),
 });
@@ -444,7 +444,7 @@ builder.mutationFields((t) => ({
     type: RequestType,
     description: 'Cancels a request, releases its files and ends its charge. Cancelling it again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
+    args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
   }),
   setPriority: t.field({
@@ -452,7 +452,7 @@ builder.mutationFields((t) => ({
     description: 'Sets the priority of a request.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: {
-      id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }),
+      id: t.arg.int({ required: true, description: "The request's `requestId`." }),
       priority: t.arg.int({
         required: true,
         description: 'The priority, from -1000 to 1000. Higher priorities are recalled first.',

@@ -34,8 +34,8 @@ const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({
 const RequestChangeType = builder.objectRef<RequestChange>('RequestChange').implement({
   description: 'A request that was created, changed or ended.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
-    quota: t.exposeString('quota', { description: 'The user of the quota.' }),
+    requestId: t.exposeInt('requestId', { description: "The request's id." }),
+    quota: t.exposeString('quota', { description: "The quota's user." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
   }),
 });
@@ -110,7 +110,7 @@ const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
   fields: (t) => ({
     at: t.expose('at', time('The time to which the figures apply.')),
     used: t.expose('used', bigInt('The number of bytes that live requests used.')),
-    size: t.expose('size', bigInt('The size of the quota in bytes.')),
+    size: t.expose('size', bigInt("The quota's size in bytes.")),
   }),
 });
 

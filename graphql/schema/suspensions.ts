@@ -17,7 +17,7 @@ const KindType = builder.enumType('SuspensionKind', {
   values: describeValues<SuspensionKind>({
     VOLUME: 'A volume: its files wait.',
     DRIVE: 'A drive. Other drives continue.',
-    USER: 'A user: files of the user wait, unless another user also waits for them.',
+    USER: "A user: the user's files wait, unless another user also waits for them.",
     LIBRARY: 'A library: all its drives stop.',
     DISK: 'A restore disk: recalls use other disks, or wait.',
     CLOCK: 'The database clock: nothing expires, and no copies are removed.',

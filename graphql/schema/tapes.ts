@@ -66,7 +66,7 @@ builder.prismaNode('Drive', {
   nullable: true,
   description: 'A tape drive. For a staging library, one of its simultaneous reads.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
+    name: t.exposeString('name', { description: "The drive's name in its engine." }),
     library: t.relation('library', { description: 'The library that contains it.' }),
     volume: t.relation('volume', nullable('The mounted volume. Null if there is none.')),
     isClaimed: t.boolean({
@@ -169,7 +169,7 @@ const MoveVolumeInput = builder.inputType('MoveVolumeInput', {
 const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
   description: 'Input of `retireVolume`.',
   fields: (t) => ({
-    name: t.string({ required: true, description: 'The name of the volume.' }),
+    name: t.string({ required: true, description: "The volume's name." }),
     why: t.string({
       description: 'The reason shown to users who wait for a withdrawn file. At most 2,000 characters.',
     }),
@@ -213,7 +213,7 @@ builder.mutationFields((t) => ({
     type: 'Volume',
     description: 'Puts a retired volume back into use. Its former files are not restored to the catalogue.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { name: t.arg.string({ required: true, description: 'The name of the volume.' }) },
+    args: { name: t.arg.string({ required: true, description: "The volume's name." }) },
     resolve: async (query, _root, { name }, ctx) => {
       const id = await reinstateVolume(ctx, name);
       return await readBack(listVolumes(ctx).one(id, query));

@@ -40,7 +40,7 @@ export interface Endpoint {
 const requestId: Parameter = {
   name: 'id',
   in: 'path',
-  description: 'The id of the request, as `POST /requests` returned it',
+  description: "The request's id, as returned by `POST /requests`",
   schema: pathForms.id,
   example: 1,
 };
@@ -190,7 +190,7 @@ export const endpoints: readonly Endpoint[] = [
     description:
       '`used` is the total charge of the listed requests. Sizes are exact integers, which may exceed the range of a double.',
     parameters: [
-      { name: 'user', in: 'path', description: 'The name of the user', schema: pathForms.user, example: 'alice' },
+      { name: 'user', in: 'path', description: "The user's name", schema: pathForms.user, example: 'alice' },
     ],
     answer: {
       form: refTo('Quota'),

@@ -46,7 +46,7 @@ const timesOfProgress = Object.keys(times);
 const quota = text('The user whose quota is charged');
 
 const common = {
-  id: id('The id of the request'),
+  id: id("The request's id"),
   quota,
   retention: time('When the request expires and its files are removed from the restore area'),
   request_date: time('When the request was created'),
@@ -74,7 +74,7 @@ function address(which: string): JsonSchema {
     type: ['string', 'null'],
     maxLength: 254,
     pattern: '^([^\\s@<>()\\[\\]\\\\,;:"]{1,64}@[^\\s@<>()\\[\\]\\\\,;:"]+)?$',
-    description: `The address to notify when the ${which} file is on disk. An empty string means the address of the quota`,
+    description: `The address to notify when the ${which} file is on disk. An empty string means the quota's address`,
   };
 }
 
@@ -116,10 +116,10 @@ export const forms = {
     timesOfProgress,
   ),
   Requests: answer({ requests: listOf({ $ref: '#/components/schemas/RequestSummary' }) }),
-  RequestId: answer({ req_id: id('The id of the request') }),
+  RequestId: answer({ req_id: id("The request's id") }),
   TapeFile: answer(
     {
-      path: text('The logical path of the file'),
+      path: text("The file's logical path"),
       'spot-name': orNull(text('The storage spot from which the file was archived. Only with `spot-name=true`')),
       stage: {
         type: 'string',
@@ -137,7 +137,7 @@ export const forms = {
     files: listOf({ $ref: '#/components/schemas/TapeFile' }),
   }),
   Quota: answer({
-    id: { type: 'integer', minimum: 1, description: 'The id of the user' },
+    id: { type: 'integer', minimum: 1, description: "The user's id" },
     user: text('The name of the user and of the quota'),
     size: bytes("The quota's size in bytes"),
     used: bytes('The bytes charged for live requests'),
@@ -145,7 +145,7 @@ export const forms = {
     notes: text('Notes about the user. May be empty'),
     requests: {
       ...listOf({ $ref: '#/components/schemas/RequestOfQuota' }),
-      description: 'The live requests of the user',
+      description: "The user's live requests",
     },
   }),
   Error: answer({ error: text('The error message'), error_msg: text('The same message') }),

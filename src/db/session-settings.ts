@@ -141,7 +141,11 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
   const found: SessionSetting[] = [];
   const settings = /(?<!\S)(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)/g;
   const rest = options.replace(settings, (_option, name: string, value: string) => {
-    found.push({ name: name.replaceAll('-', '_'), value: value.replace(/\\(.)/g, '$1'), why: 'an option of the site' });
+    found.push({
+      name: name.replaceAll('-', '_'),
+      value: value.replace(/\\(.)/g, '$1'),
+      why: "set in the site's options",
+    });
     return '';
   });
   return { settings: found, rest: rest.trim() };

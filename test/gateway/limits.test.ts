@@ -41,7 +41,7 @@ test('a request over its own limit is refused with both values, and nothing is s
     expect(await create(app, { quota: 'much', ...wish, maxBytes: 599 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxBytes',
-      message: 'maxBytes is 599, but the files of the request have 600 bytes',
+      message: "maxBytes is 599, but the request's files have 600 bytes",
     });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);

@@ -161,7 +161,7 @@ test('the clock of an issuer may differ by a minute', async () => {
 test('a token with a missing, wrong or foreign signature is refused', async () => {
   const [header, payload] = (await provider.sign(hour)).split('.');
   const none = Buffer.from(JSON.stringify({ alg: 'none', kid: 'first' })).toString('base64url');
-  const algorithm = 'the signature algorithm of the token is not accepted (alg)';
+  const algorithm = "the token's signature algorithm is not accepted (alg)";
   await expectRefused(`${none}.${payload}.`, algorithm);
   const secret = Buffer.from(await exportSPKI(provider.key.publicKey));
   const claims = { iss: provider.url, aud: AUDIENCE, sub: 'alice', ...hour };
@@ -189,7 +189,7 @@ test('a token with another audience or issuer, without an expiry or without a va
     'the token is for another audience (aud)',
   );
   await expectRefused(await provider.sign({ ...hour, aud: [] }), 'the token is for another audience (aud)');
-  const unknown = 'the issuer of the token is not trusted (iss)';
+  const unknown = "the token's issuer is not trusted (iss)";
   for (const iss of ['https://elsewhere.example', `${provider.url}/`, '']) {
     await expectRefused(await provider.sign({ ...hour, iss }), unknown);
   }

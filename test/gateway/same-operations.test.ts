@@ -34,7 +34,7 @@ async function arrange(): Promise<void> {
   await putBack();
 }
 
-/** The id of the request, or the status and message of the refusal. Field names are those of REST. */
+/** The request's id, or the status and message of the refusal. Field names are those of REST. */
 type Outcome = { id: number } | { kind: string; message: string };
 
 const CONTRACT_NAMES: Record<string, string> = {

@@ -161,7 +161,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   await sql(`UPDATE drive SET volume_id = NULL WHERE name = 'drive-7'`);
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it'));
   await sql(`UPDATE drive SET lease_until = now() - interval '1 day' WHERE name = 'drive-7'`);
-  const abandoned = 'the engine of the drive has stopped: try again when another engine has recovered the drive';
+  const abandoned = "the drive's engine has stopped: try again when another engine has recovered the drive";
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it', abandoned));
   await sql(`UPDATE ${recall}`, ['WAITING', null]);
   expect(await retire('A4')).toMatchObject({ files: 2 });

@@ -148,7 +148,7 @@ describe('bad rows', () => {
       '\n',
     );
     expect(await readFaults(text)).toEqual([
-      'line 2: copy_volume must be different from the volume of the file, not "V1"',
+      'line 2: copy_volume must be different from the file\'s volume, not "V1"',
       'line 3: copy_position must be a whole number, not "x"',
       'line 4: copy_position must be empty without a copy_volume, not "2"',
       'line 5: copy_volume must be a name of at most 255 characters, not "V\\u00072"',

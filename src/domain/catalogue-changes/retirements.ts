@@ -168,7 +168,7 @@ async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: 
   const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
   const advice = hasEngine
     ? 'suspend or drain the volume, and try again when no drive uses it'
-    : 'the engine of the drive has stopped: try again when another engine has recovered the drive';
+    : "the drive's engine has stopped: try again when another engine has recovered the drive";
   throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${advice}`);
 }
 

@@ -391,7 +391,7 @@ async function refuseCopies(tx: Transaction): Promise<void> {
     ({ line, copy, volume }) =>
       volume === null
         ? `line ${line}: copy_volume must be empty if the file has no volume, not ${quote(copy)}`
-        : `line ${line}: copy_volume must be different from the volume of the file, not ${quote(copy)}`,
+        : `line ${line}: copy_volume must be different from the file's volume, not ${quote(copy)}`,
   );
 }
 

@@ -227,7 +227,7 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
   }
   const { copyVolume, copyPosition, volume } = row;
   if (copyVolume && volume === null) fail('copy_volume', 'empty without a volume');
-  if (copyVolume && copyVolume === volume) fail('copy_volume', 'different from the volume of the file');
+  if (copyVolume && copyVolume === volume) fail('copy_volume', "different from the file's volume");
   if (copyVolume === null && copyPosition === undefined) row.copyPosition = null;
   if (typeof copyPosition === 'bigint' && !copyVolume) fail('copy_position', 'empty without a copy_volume');
   return fault ?? row;

@@ -53,7 +53,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
     throw new InvalidInputError('maxFiles', `is ${maxFiles}, but the request would contain ${taken.files} files`);
   }
   if (maxBytes !== null && taken.bytes > maxBytes) {
-    throw new InvalidInputError('maxBytes', `is ${maxBytes}, but the files of the request have ${taken.bytes} bytes`);
+    throw new InvalidInputError('maxBytes', `is ${maxBytes}, but the request's files have ${taken.bytes} bytes`);
   }
 }
 

@@ -106,7 +106,7 @@ export class OidcCallers {
     } catch (error) {
       throw error instanceof HttpError ? error : invalidToken('the token is not a JWT');
     }
-    if (!issuer) throw invalidToken('the issuer of the token is not trusted (iss)');
+    if (!issuer) throw invalidToken("the token's issuer is not trusted (iss)");
     return issuer;
   }
 
@@ -171,7 +171,7 @@ function limitRoles(
 
 const TOKEN_PROBLEMS: Record<string, string> = {
   [errors.JWTExpired.code]: 'the token has expired',
-  [errors.JOSEAlgNotAllowed.code]: 'the signature algorithm of the token is not accepted (alg)',
+  [errors.JOSEAlgNotAllowed.code]: "the token's signature algorithm is not accepted (alg)",
   [errors.JWKSNoMatchingKey.code]: 'the token is not signed by a key of its issuer',
   [errors.JWSSignatureVerificationFailed.code]: 'the token is not signed by a key of its issuer',
 };
