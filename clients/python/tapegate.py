@@ -39,7 +39,7 @@ __all__ = ["NotOnDisk", "Refused", "Tapegate"]
 
 #: BigInt fields of the schema. JSON contains them as strings, because many JSON parsers round large numbers.
 INTEGERS = {
-    "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
+    "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPath", "bytesOnDisk", "bytesRestored", "bytesRunning",
     "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "stagedBytes", "maxBytes",
     "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
     "size", "used", "uses",
@@ -171,7 +171,7 @@ class Tapegate:
         document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(id: $id) {
           files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error lastError nextTry
-              file { path size stage restoredPath isAtPrimaryPlace checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
+              file { path size stage restoredPath isAtPrimaryPath checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
 
         def page_of(data):
             if data["request"] is None:
@@ -289,7 +289,7 @@ def _checked_url(url):
 
 def _path_on_disk(file):
     """Returns the path of a file's restored or primary copy, or None if the copy was removed."""
-    return file["path"] if file["isAtPrimaryPlace"] else file["restoredPath"]
+    return file["path"] if file["isAtPrimaryPath"] else file["restoredPath"]
 
 
 def _why_lost(disk):

@@ -115,7 +115,7 @@ export class Client {
   async *restoredPaths(id: number): AsyncGenerator<string> {
     const lost: string[] = [];
     for await (const { file } of this.requestFiles(id, ['ON_DISK'])) {
-      const path = file.isAtPrimaryPlace ? file.path : file.restoredPath;
+      const path = file.isAtPrimaryPath ? file.path : file.restoredPath;
       if (path === null) lost.push(file.path);
       else yield path;
     }

@@ -154,7 +154,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
         return copy?.isReachable ? copy.path : null;
       },
     }),
-    isAtPrimaryPlace: t.boolean({
+    isAtPrimaryPath: t.boolean({
       description:
         'Whether the file is on disk at its primary path, the path from which it was archived. Such a file has no copy on a restore disk.',
       resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),

@@ -85,7 +85,10 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with files to recall.',
   fields: (t) => ({
-    position: t.exposeInt('position', nullable('The position in the queue, from 1. Null if no drive can mount the volume.')),
+    position: t.exposeInt(
+      'position',
+      nullable('The position in the queue, from 1. Null if no drive can mount the volume.'),
+    ),
     volume: t.exposeString('volume', { description: "The volume's name." }),
     library: t.exposeString('library', { description: "The library's name." }),
     medium: t.exposeString('medium', {
@@ -146,7 +149,10 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
       'volume',
       nullable("The volume's name. Null if the catalogue contains no volume for the files."),
     ),
-    position: t.exposeInt('position', nullable("The volume's position in the queue, from 1. Null if it is not queued.")),
+    position: t.exposeInt(
+      'position',
+      nullable("The volume's position in the queue, from 1. Null if it is not queued."),
+    ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
     explanation: t.exposeString('explanation', {
       description: "The reason in words, with an operator's note or the last error.",
@@ -264,12 +270,12 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of requested files that are already on disk.' }),
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of the requested files on disk in bytes.')),
-    filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
-      description: 'The number of files on disk at their primary place, which is not on a restore disk.',
+    filesAtPrimaryPath: t.exposeInt('filesAtPrimaryPath', {
+      description: 'The number of files on disk at their primary path, which is not on a restore disk.',
     }),
-    bytesAtPrimaryPlace: t.expose(
-      'bytesAtPrimaryPlace',
-      bigInt('The total size of the files at their primary place in bytes.'),
+    bytesAtPrimaryPath: t.expose(
+      'bytesAtPrimaryPath',
+      bigInt('The total size of the files at their primary path in bytes.'),
     ),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
       description: 'The number of files that other requests are already recalling.',

@@ -18,7 +18,7 @@ import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import { type RequestProgress, watchRequest } from '../../src/domain/requests/request-watch.js';
 import {
-  countAtPrimaryPlace,
+  countAtPrimaryPath,
   countReleased,
   countUnresolved,
   getRequest,
@@ -62,7 +62,7 @@ export const RequestStateType = builder.enumType('RequestState', {
   }),
 });
 const [unresolvedCounts, releasedCounts] = [createBatch(countUnresolved), createBatch(countReleased)];
-const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
+const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPath), createBatch(readMountpoints)];
 
 function summarize(
   request: { filesTotal: number; filesOnDisk: number },
@@ -133,7 +133,7 @@ export const RequestType = builder.prismaNode('Request', {
         'Whether the request excludes files that are not in `filesRefused` or `filesOverLimit`. They join when there is room.',
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
     }),
-    filesAtPrimaryPlace: t.int({
+    filesAtPrimaryPath: t.int({
       description: 'The number of its files on disk at their primary path, which is not on a restore disk.',
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),

@@ -142,7 +142,7 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
   DIRECTORY: 'it is a directory: name its files',
-  ELSEWHERE: 'its copy on disk is not served, because it is at its primary place or was changed',
+  ELSEWHERE: 'its copy on disk is not served, because it is at its primary path or was changed',
   QUOTA_FULL: 'the quota has no room for it',
   NOT_YOURS: 'you may not read it',
   DISK_FAILS: 'the disk with its copy is temporarily unavailable',

@@ -77,7 +77,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
       `${quote(path)} is on tape: stage it first, with the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
     ),
   ELSEWHERE: (path) =>
-    new HttpError(415, `${quote(path)} is not served, because it is on disk at its primary place or was changed there`),
+    new HttpError(415, `${quote(path)} is not served, because it is on disk at its primary path or was changed there`),
   DISK_FAILS: (path) =>
     new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),
 };

@@ -208,7 +208,7 @@ function printRestored(settled: PutBack, done: string, { json }: OutputOptions):
     printLine(
       `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens revoked later: see "tapegate token list"`,
     );
-  if (letters > 0) printLine(`  ${plural(letters, 'waiting email')} will be sent, perhaps a second time`);
+  if (emails > 0) printLine(`  ${plural(emails, 'waiting email')} will be sent, perhaps a second time`);
   printLine('Until "tapegate takeover", Tapegate does not change restore disks or send emails and webhooks.');
   printLine(
     'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with it, and start Tapegate.',

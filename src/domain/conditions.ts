@@ -33,7 +33,7 @@ export const foldedPath = (path: Sql): Sql =>
 /** Name of the file `f` on tape. Renaming the file in the catalogue does not change its name on tape. */
 export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 
-export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
+export const isAtPrimaryPath = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
 /**
  * The file `f` is not withdrawn. With `IS NOT TRUE`, PostgreSQL estimates that most files match, even without

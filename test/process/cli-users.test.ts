@@ -115,7 +115,7 @@ test('request accepts paths, lists in files and a list on standard input togethe
   const [made] = parseLines(result);
   expect(made).toEqual({
     ...{ requestId: expect.any(Number), label: 'mixed', state: expect.any(String) },
-    ...{ filesTotal: 2, bytesTotal: 2000, filesUnknown: 2, filesAtPrimaryPlace: 0 },
+    ...{ filesTotal: 2, bytesTotal: 2000, filesUnknown: 2, filesAtPrimaryPath: 0 },
     retention: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
     restoredBelow: expect.any(Array), // the engine may have restored them already
   });

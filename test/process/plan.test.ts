@@ -199,10 +199,10 @@ describe('while no engine works', () => {
     expect((await run('show', id)).stdout).toMatch(
       /\nON DISK +3 of 4 files, 3\.00 kB of 4\.00 kB, 2 of them at their primary path\n/,
     );
-    const query = '{ tapeFiles(match: "/primary/") { edges { node { path isAtPrimaryPlace restoredPath } } } }';
+    const query = '{ tapeFiles(match: "/primary/") { edges { node { path isAtPrimaryPath restoredPath } } } }';
     const { tapeFiles } = await askData<{ tapeFiles: Edges<object> }>(app, query);
-    const file = (name: string, isAtPrimaryPlace: boolean) => ({
-      node: { path: `/primary/${name}`, isAtPrimaryPlace, restoredPath: null },
+    const file = (name: string, isAtPrimaryPath: boolean) => ({
+      node: { path: `/primary/${name}`, isAtPrimaryPath, restoredPath: null },
     });
     const files = [file('confirmed', true), file('new', true), file('restored', false), file('taped', false)];
     expect(tapeFiles.edges).toEqual(files);

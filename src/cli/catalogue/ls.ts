@@ -59,7 +59,7 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
 }
 
 /** Returns a tape file's JSON fields, with its volumes' names in the form that an import accepts. */
-const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
+const withVolumes = ({ volume, copyVolume, isAtPrimaryPath: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,

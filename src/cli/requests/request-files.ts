@@ -40,9 +40,9 @@ export interface PathsOptions {
 export function pathOnDisk(file: {
   path: string;
   restoredPath: string | null;
-  isAtPrimaryPlace: boolean;
+  isAtPrimaryPath: boolean;
 }): string | null {
-  return file.isAtPrimaryPlace ? file.path : file.restoredPath;
+  return file.isAtPrimaryPath ? file.path : file.restoredPath;
 }
 
 /**
@@ -100,7 +100,7 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
 }
 
 /** Returns the end of a line about files on disk, such as `, 3 of them at their primary path`. */
-export function atPrimaryPlace(files: number): string {
+export function atPrimaryPath(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
 
@@ -127,8 +127,8 @@ export const describeOtherPaths = (id: number) =>
 export async function printRequestDirectories(url: string, id: number): Promise<void> {
   const { request } = await ask(url, RequestDirectories, { id });
   if (!request) return;
-  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
-  printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
+  printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPath });
 }
 
 /** Maximum number of failed files that an error message names. The command `show` lists all failed files. */

@@ -18,7 +18,7 @@ import { formatEnd, formatWholeTime } from '../terminal/times.js';
 import { chooseQuota } from './quota-choice.js';
 import {
   addPathsOptions,
-  atPrimaryPlace,
+  atPrimaryPath,
   describeNoMatch,
   describeUnknown,
   findDirectories,
@@ -116,11 +116,11 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
       request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
     const print = options.printPaths ? printToStderr : printLine;
     print(
-      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${formatWholeTime(request.retention)}`,
+      `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${unknown}, kept until ${formatWholeTime(request.retention)}`,
     );
   }
   if (!options.json && !options.watch && !options.printPaths) {
-    const copies = request.state === 'COMPLETED' ? request.filesTotal - request.filesAtPrimaryPlace : 0;
+    const copies = request.state === 'COMPLETED' ? request.filesTotal - request.filesAtPrimaryPath : 0;
     printDirectories(request.requestId, { restoredBelow: request.restoredBelow, copies });
   }
   return {
@@ -164,7 +164,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
-    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
+    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPath(estimate.filesAtPrimaryPath)}`,
     `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mounts, 'mount')}`,
   ];
   if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are already requested`);

@@ -18,7 +18,7 @@ import { type OutputOptions, printFacts, printJson, printLine, printNote, printT
 import { formatTime } from '../terminal/times.js';
 import {
   addPathsOptions,
-  atPrimaryPlace,
+  atPrimaryPath,
   describeOtherPaths,
   findMissing,
   isReleased,
@@ -100,7 +100,7 @@ function printRequest(
     ['UNTIL', formatTime(request.retention)],
     [
       isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
-      `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
+      `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${missing && `; ${missing}`}`,
     ],
     ...(isReleased(request)
       ? []
@@ -116,8 +116,8 @@ function printRequest(
 
 /** Returns whether copies for an active request are at paths other than their archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
-  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
-  return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
+  return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPath;
 }
 
 async function readRequestFiles(url: string, id: number, limit: number) {

@@ -8,7 +8,7 @@ import type { AskDatabase } from '../../events/event-table.js';
 import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { mayPath } from '../access/paths.js';
-import { hasPosition, isAtPrimaryPlace, isLive, isOffered } from '../conditions.js';
+import { hasPosition, isAtPrimaryPath, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
 import { type Library, readLibraries } from '../libraries/libraries.js';
@@ -30,8 +30,8 @@ export interface Estimate {
   filesOnDisk: number;
   bytesOnDisk: bigint;
   /** Number of files that are on disk at their primary path, not on a restore disk. */
-  filesAtPrimaryPlace: number;
-  bytesAtPrimaryPlace: bigint;
+  filesAtPrimaryPath: number;
+  bytesAtPrimaryPath: bigint;
   /** Number of files that drives already recall for other requests, so that no further tape reads are needed. */
   filesOnTheirWay: number;
   /**
@@ -74,7 +74,7 @@ interface FileGroup {
   isMounted: boolean;
   isSuspended: boolean;
   isOnDisk: boolean;
-  isAtPrimaryPlace: boolean;
+  isAtPrimaryPath: boolean;
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
   hasPosition: boolean;
@@ -111,7 +111,7 @@ export async function estimateRequest(
   const all = sum(groups);
   checkWithin(ctx, limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
-  const atPrimaryPlace = sum(groups.filter((group) => group.isAtPrimaryPlace));
+  const atPrimaryPath = sum(groups.filter((group) => group.isAtPrimaryPath));
   const alsoRequested = sum(groups.filter((group) => group.isAlsoRequested));
   const onTape = groups.filter((group) => !group.isOnDisk);
   const placed = onTape.filter((group) => group.hasPosition);
@@ -129,8 +129,8 @@ export async function estimateRequest(
     unknownPaths,
     filesOnDisk: onDisk.files,
     bytesOnDisk: onDisk.bytes,
-    filesAtPrimaryPlace: atPrimaryPlace.files,
-    bytesAtPrimaryPlace: atPrimaryPlace.bytes,
+    filesAtPrimaryPath: atPrimaryPath.files,
+    bytesAtPrimaryPath: atPrimaryPath.bytes,
     filesOnTheirWay: sum(onTape.filter((group) => group.isOnItsWay)).files,
     filesAlsoRequested: alsoRequested.files,
     bytesAlsoRequested: alsoRequested.bytes,
@@ -174,7 +174,7 @@ async function readGroups(
           EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
-            ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
+            ${isAtPrimaryPath} AS "isAtPrimaryPath",
             c.file_id IS NOT NULL AS "isOnItsWay", ${isRequestedBy(quotaId)} AS "isAlsoRequested", ${hasPosition} AS "hasPosition",
             c.disk_id IS NOT NULL AS "isReserved", coalesce(g.state IN ('READY', 'KEPT'), false) AS "isStaged",
             max(g.since) FILTER (WHERE g.state IN ('INTENDED', 'ASKED')) AS "askedAt",

@@ -27,7 +27,7 @@ export const waitingReasons = {
   NO_DRIVE: 'no engine has a drive in service',
   VOLUME_SUSPENDED: 'its volume is suspended',
   USER_SUSPENDED: 'the recalls of its user are suspended',
-  NO_PLACE: 'the catalogue does not have its volume and position',
+  NO_POSITION: 'the catalogue does not have its volume and position',
 } as const;
 
 export type WaitingReason = keyof typeof waitingReasons;

@@ -16,7 +16,7 @@ import {
 } from '../../generated/prisma/client.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
-import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
+import { diskOfCopy, isAtPrimaryPath, isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
@@ -316,10 +316,10 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 /**
  * Counts, by request id, the files that are at their primary path. Omits requests without a file at its primary path.
  */
-export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+export async function countAtPrimaryPath(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id
-        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPath} GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, files }) => [id, files]));
 }

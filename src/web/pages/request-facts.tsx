@@ -79,7 +79,7 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
       <h2 id="waiting">Waiting</h2>
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
-        {place !== null && `, at position ${place} in the queue`}.{' '}
+        {position !== null && `, at position ${position} in the queue`}.{' '}
         {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
       </p>
       <ul>

@@ -11,7 +11,7 @@ import { type Sql, sql } from '../../../db/sql.js';
 import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { NotificationKind } from '../../../generated/prisma/enums.js';
 import { isAllowedIn } from '../../access/paths.js';
-import { diskOfCopy, diskPath, isAtPrimaryPlace, isLive } from '../../conditions.js';
+import { diskOfCopy, diskPath, isAtPrimaryPath, isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { composeMail, linkToRequest, type MailFacts } from './mail.js';
 
@@ -91,7 +91,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${diskPath} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
      FROM request_file h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
-     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPlace})
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPath})
      ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
