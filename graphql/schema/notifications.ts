@@ -49,7 +49,9 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
     events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
     note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
     madeAt: t.expose('madeAt', time('When the webhook was created.')),
-    madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the webhook.' }),
+    madeBy: t.exposeString('madeBy', {
+      description: 'The name of the caller that created the webhook, last changed its URL or last enabled it.',
+    }),
     isEnabled: t.boolean({
       description: 'Whether the webhook is enabled.',
       resolve: ({ disabledAt }) => disabledAt === null,

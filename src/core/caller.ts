@@ -78,6 +78,9 @@ export function describeCaller({ way, name, roles, groups, isScoped = false, tok
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;
   if (way === 'open' || way === 'system' || way === 'legacy') return `${way}:`;
-  if (hasRole(caller, 'user')) return name.includes(':') ? `user:${name}` : name;
+  if (hasRole(caller, 'user')) return userOwner(name);
   return `${hasRole(caller, 'service') ? 'service' : 'operator'}:${name}`;
 }
+
+/** Returns the name under which a user owns objects. */
+export const userOwner = (name: string): string => (name.includes(':') ? `user:${name}` : name);

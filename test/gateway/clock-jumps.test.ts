@@ -171,8 +171,8 @@ test('leases and retry times that were set before the clock was set back have en
     `INSERT INTO volume (name, retry_at) VALUES ('FAR', '${addSeconds(now, DAY)}') RETURNING name`,
   );
   expect(volume).toBeDefined();
-  await query(`INSERT INTO webhook (url, events, note, secret, made_at, made_by, next_try_at)
-    VALUES ('https://example.org/', '{}', '', 'x', '${now}', 'ann', '${addSeconds(now, 3 * DAY)}')`);
+  await query(`INSERT INTO webhook (url, events, note, secret, made_at, made_by, owner, next_try_at)
+    VALUES ('https://example.org/', '{}', '', 'x', '${now}', 'ann', 'ann', '${addSeconds(now, 3 * DAY)}')`);
   expect(await findFaults(app)).toEqual([
     'drive-far-ahead: drive drive-1',
     'volume-far-ahead: volume FAR',

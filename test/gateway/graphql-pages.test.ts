@@ -105,8 +105,8 @@ const lists: Record<string, List> = {
     query: () => '{ webhooks(%',
     node: 'webhookId',
     fill: () =>
-      sql(`INSERT INTO webhook (url, events, note, secret, made_at, made_by, next_try_at)
-        SELECT 'https://example.org/' || n, '{}', '', '', now(), '', now() FROM generate_series(1, 6) n`),
+      sql(`INSERT INTO webhook (url, events, note, secret, made_at, made_by, owner, next_try_at)
+        SELECT 'https://example.org/' || n, '{}', '', '', now(), '', '', now() FROM generate_series(1, 6) n`),
     remove: (id) => sql('DELETE FROM webhook WHERE id = $1', [id]),
   },
   legacyUses: {

@@ -737,6 +737,7 @@ CREATE TABLE "webhook" (
   "old_secret_until" TIMESTAMP(6),
   "made_at" TIMESTAMP(6) NOT NULL,
   "made_by" TEXT NOT NULL,
+  "owner" TEXT NOT NULL,
   "disabled_at" TIMESTAMP(6),
   "disabled_reason" TEXT,
   "failures" INTEGER NOT NULL DEFAULT 0,

@@ -10,6 +10,7 @@ import { audited } from '../audit/audited.js';
 import type { Context } from '../context.js';
 import { checkCallerName, checkOneOf, checkText } from '../input.js';
 import { allow, allowManage } from '../policy.js';
+import { disableWebhooksOf } from '../webhook-authors.js';
 
 export interface Member {
   kind: MemberKind;
@@ -65,6 +66,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
           ), changed AS (
             SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
               SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
+          ), disabled AS (${disableWebhooksOf(ctx, { quota, kind, name }, sql`EXISTS (SELECT FROM changed) AND NOT ${input.isManager}::boolean`)}
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
             CASE WHEN EXISTS (SELECT FROM changed) THEN ${notifyRights} END AS notified FROM q LEFT JOIN made m ON true`,
     );
@@ -88,6 +90,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
       sql`WITH removed AS (
             DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
               AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
+          ), disabled AS (${disableWebhooksOf(ctx, { quota, kind, name }, sql`EXISTS (SELECT FROM removed m WHERE m."isManager")`)}
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${notifyRights} AS notified FROM removed m`,
     );
     if (!removed)

@@ -11,6 +11,7 @@ import type { Context } from '../context.js';
 import { checkCallerName, checkOneOf, checkText, checkTime, isReserved } from '../input.js';
 import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
+import { disableWebhooksOfToken } from '../webhook-authors.js';
 
 /** Prefix that makes tokens recognisable in logs and repositories. */
 const PREFIX = 'tapegate_';
@@ -110,6 +111,7 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
         sql`UPDATE api_token SET revoked_at = coalesce(revoked_at, ${ctx.now()}) WHERE id = ${id} RETURNING id`,
       );
       if (known.length === 0) throw new NotFoundError(`there is no token with id ${id}`);
+      await tx.query(disableWebhooksOfToken(ctx, id));
       await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
       await tx.query(auditEntry());
     });

@@ -131,7 +131,7 @@ async function purgePerson(
   const emails = await purgeEmails(tx, person);
   const tokens = await purgeTokens(ctx, tx, person);
   const others = await purgeOthers(tx, person);
-  const webhooks = await purgeWebhooks(tx, person);
+  const webhooks = await purgeWebhooks(tx, { ...person, now: ctx.now() });
   const requests = await purgeRequests(tx, person);
   const quotas = await purgeQuota(ctx, tx, person);
   if (quotas + requests + emails + tokens + others + webhooks + auditRows === 0) {

@@ -3,6 +3,7 @@
  * report on all quotas.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { ownerOf, userOwner } from '../../../core/caller.js';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../../core/errors.js';
 import { createTargets, findTargetProblem } from '../../../core/net/webhook-targets.js';
 import { addSeconds } from '../../../core/time.js';
@@ -58,9 +59,9 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
         await checkRoomFor(tx, quotaId, quota);
         await beginWatching(tx, quotaId);
         const [row] = await tx.query<{ id: number }>(
-          sql`INSERT INTO webhook (quota_id, url, events, note, secret, made_at, made_by, next_try_at)
+          sql`INSERT INTO webhook (quota_id, url, events, note, secret, made_at, made_by, owner, next_try_at)
             VALUES (${quotaId}, ${checked.url}, ${events}::"WebhookEvent"[], ${checked.note ?? ''}, ${secret}, ${ctx.now()},
-              ${ctx.caller.name}, ${ctx.now()}) RETURNING id`,
+              ${ctx.caller.name}, ${ownerOf(ctx.caller)}, ${ctx.now()}) RETURNING id`,
         );
         const { id } = row as { id: number };
         await tx.query(auditEntry({ object: id }));
@@ -169,7 +170,8 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, so the earlier receiver's failures do not count
+      // another URL is another receiver, so the earlier receiver's failures do not count; the caller chose or approved
+      // the receiver, and becomes the webhook's author
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -182,6 +184,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
 
 const beginAnew = (ctx: Context, id: number, isOn: boolean): Sql =>
   sql`UPDATE webhook w SET failures = 0, failing_since = NULL, last_error = NULL, next_try_at = ${ctx.now()},
+        made_by = ${ctx.caller.name}, owner = ${ownerOf(ctx.caller)},
         disabled_at = CASE WHEN NOT ${isOn}::boolean THEN w.disabled_at END,
         disabled_reason = CASE WHEN NOT ${isOn}::boolean THEN w.disabled_reason END WHERE w.id = ${id}`;
 
@@ -245,7 +248,7 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
   });
 }
 
-export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
+export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'owner' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
   /** The user whose quota the webhook belongs to; null for a webhook that reports on all quotas. */
   user: string | null;
   waiting: number;
@@ -315,18 +318,23 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 }
 
 /**
- * Removes a purged user's webhooks and all messages about the user's requests. In other webhooks that the user created,
- * replaces the user's name with a pseudonym, and deletes the note.
- * @returns the number of removed and changed webhooks
+ * Removes the webhooks of a purged user's quota, the user's webhooks of other quotas, and all messages about the user's
+ * requests. Disables the webhooks that the user created as an operator, and replaces the user's name there.
+ * @returns the number of removed and disabled webhooks
  */
 export async function purgeWebhooks(
   tx: Transaction,
-  { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
+  { user, pseudonym, requests, now }: { user: string; pseudonym: string; requests: readonly string[]; now: string },
 ): Promise<number> {
   const removed = await removeWebhooksOf(tx, user);
   await tx.query(sql`DELETE FROM webhook_message m WHERE m.request_id = ANY(${requests.map(Number)}::int[])`);
-  const renamed = await tx.query(
-    sql`UPDATE webhook w SET made_by = ${pseudonym}, note = '' WHERE w.made_by = ${user} RETURNING w.id`,
+  const authored = await tx.query(
+    sql`DELETE FROM webhook w WHERE w.owner = ${userOwner(user)} AND w.quota_id IS NOT NULL RETURNING w.id`,
   );
-  return removed + renamed.length;
+  const disabled = await tx.query(
+    sql`UPDATE webhook w SET made_by = ${pseudonym}, owner = replace(w.owner, ${user}, ${pseudonym}), note = '',
+          disabled_at = coalesce(w.disabled_at, ${now}), disabled_reason = coalesce(w.disabled_reason, 'its author was purged')
+        WHERE w.made_by = ${user} RETURNING w.id`,
+  );
+  return removed + authored.length + disabled.length;
 }
