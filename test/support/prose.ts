@@ -38,7 +38,7 @@ const withoutMarks = (comment: string) =>
   comment
     .replace(/^\/\*+|\*\/$|^\/\/+/g, '')
     .replace(/^ *\* ?/gm, '')
-    .replace(/^ *@(?:param|returns|throws)(?: \w+)?/gm, '.')
+    .replace(/^ *@(?:param [\w.]+|returns|throws)/gm, '.')
     .replace(/`[^`\n]+`/g, 'X')
     .replace(/\n */g, ' ')
     .trim();
