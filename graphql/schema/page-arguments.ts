@@ -45,7 +45,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       for (const name of ['first', 'last'] as const) {
         const value = given[name];
-        if (value != null && value < 0) throw new InvalidInputError(name, `must not be negative, not ${value}`);
+        if (value != null && value < 0) throw new InvalidInputError(name, `must be 0 or more, not ${value}`);
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {

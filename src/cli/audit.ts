@@ -19,7 +19,7 @@ export function register(program: Command): void {
   program
     .command('audit')
     .option('--csv', 'print CSV with a header')
-    .option('--since <date>', 'list entries since a UTC date or time, or since 10m or 3d ago')
+    .option('--since <date>', 'list entries since a UTC date or time, or of the last <time>, such as 10m or 3d')
     .option('--until <date>', 'list entries before a UTC date or time, or before 10m or 3d ago')
     .option('--who <name>', 'list only entries of this caller')
     .option('--operation <name>', 'list only this operation, for example createRequest')

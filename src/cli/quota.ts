@@ -44,7 +44,7 @@ export function register(program: Command): void {
   quota
     .command('history <user>')
     .description("Show a quota's usage now, and after each hour in which it changed")
-    .option('--since <date>', 'show usage since a UTC date or time, or since 12h or 90d ago', '30d')
+    .option('--since <date>', 'show usage since a UTC date or time, or of the last <time>, such as 12h or 90d', '30d')
     .action((user, options) => showHistory(user, options));
   quota
     .command('remove <user>')

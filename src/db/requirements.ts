@@ -68,12 +68,12 @@ function findProblem(facts: Facts): string | undefined {
   if (trigramSchema !== null && trigramSchema !== 'public')
     return `the extension pg_trgm is in schema ${pg.escapeIdentifier(trigramSchema)}, and must be in public: run ALTER EXTENSION pg_trgm SET SCHEMA public`;
   if (!facts.mayUse)
-    return `role ${role} may not use schema public of database ${database}: run CREATE SCHEMA IF NOT EXISTS public and GRANT USAGE ON SCHEMA public TO ${role}`;
+    return `role ${role} cannot use schema public of database ${database}: run CREATE SCHEMA IF NOT EXISTS public and GRANT USAGE ON SCHEMA public TO ${role}`;
   if (!hasTables && !facts.mayCreate)
-    return `role ${role} may not create the tables of Tapegate in database ${database}: ${owned}`;
+    return `role ${role} cannot create Tapegate's tables in database ${database}: ${owned}`;
   if (closed !== null) {
     const grants = `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role} and GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA public TO ${role}`;
-    return `role ${role} may not read and write ${closed} in database ${database}: run ${grants}, or use the role that owns them`;
+    return `role ${role} cannot read and write ${closed} in database ${database}: run ${grants}, or use the role that owns them`;
   }
   return undefined;
 }

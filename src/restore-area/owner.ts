@@ -26,7 +26,7 @@ const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 /** Thrown if an owner record is damaged or unreadable, although its directory is readable. */
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
-    const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;
+    const problem = `the owner record ${file} is damaged or unreadable: ${messageOf(cause)}`;
     super('POLICY', `${problem}; if no other Tapegate uses the directory, remove it`, { cause });
   }
 }

@@ -293,7 +293,7 @@ export class Ownership {
     try {
       const record = await readOwner(root);
       const { id, mountpoint } = directory;
-      const name = id === 0 ? `${mountpoint} of the host ${hostname()}` : mountpoint;
+      const name = id === 0 ? `${mountpoint} on host ${hostname()}` : mountpoint;
       return { ...found, record, problem: record && (await this.findProblem(site, name, record)) };
     } catch (error) {
       if (!(error instanceof DamagedOwnerError)) throw error;
@@ -369,7 +369,7 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
 
 /**
  * Returns a directory's path, with links resolved.
- * @returns undefined if there is no library, or if the library is empty and may not be mounted
+ * @returns undefined if there is no library, or if the library is empty and might not be mounted
  * @throws AbsentError if the directory is an unavailable restore disk
  */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {

@@ -227,7 +227,7 @@ export async function ensureMarked(
       // the process that recorded the marker may have died before it put the marker in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
-      return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it may not be mounted (disk add --mark accepts it as it is)`;
+      return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it might not be mounted (disk add --mark accepts it as it is)`;
     } else await markFirst(ctx, disk);
     await probeNames(ctx, id, await rootOf(disk));
     return undefined;

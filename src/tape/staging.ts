@@ -83,7 +83,7 @@ export interface RetainedFile {
 
 /**
  * A file's version, for comparison between several reads. The caller passes an empty object to the first read, and this
- * read sets the object's members. Later reads reject the file if it has another version. The members stay absent if the
+ * read sets the object's members. Later reads fail if the file's version has changed. The members stay absent if the
  * library cannot identify versions.
  */
 export interface ReadVersion {

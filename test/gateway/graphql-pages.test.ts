@@ -250,7 +250,7 @@ test.each([
   ['restoreDisks', `first: 1, before: "${ofKey('N:9')}"`, 'before', `and first ${NOT_BOTH}`],
   ['restoreDisks', `last: 1, after: "${ofKey('N:1')}"`, 'after', `and last ${NOT_BOTH}`],
   ['tapeFiles', 'after: "no cursor", before: "no cursor"', 'before', `${NO_CURSOR} "no cursor"`],
-  ['volumes', 'first: -1', 'first', 'must not be negative, not -1'],
+  ['volumes', 'first: -1', 'first', 'must be 0 or more, not -1'],
 ] as const)('%s(%s) is invalid input', async (list, args, field, problem) => {
   const { errors } = await ask(app, `{ ${list}(${args}) { edges { cursor } } }`);
   expect(errors).toEqual(invalid(field, problem));

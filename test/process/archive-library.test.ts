@@ -42,7 +42,7 @@ test.each([
   [
     'is an empty directory, as where nothing is mounted',
     () => mkdirSync(library),
-    'contains no volumes: it may not be mounted',
+    'contains no volumes: it might not be mounted',
     () => readdirSync(library).length > 0,
   ],
 ])(
@@ -108,7 +108,7 @@ test('a first run that fails before it has written anything does not prevent the
 
 test.each([
   ['gone', () => {}, 'does not exist: ENOENT'],
-  ['unmounted', () => mkdirSync(library), 'is a different directory than before: it may not be mounted'],
+  ['unmounted', () => mkdirSync(library), 'is a different directory than before: it might not be mounted'],
   [
     'covered by another one',
     () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),

@@ -385,10 +385,10 @@ test('watch reports a cancelled request, and watch, show and cancel refuse unkno
   await run('cancel', String(requestId));
   const cancelled = (id: number, had: string) => ({
     code: 3,
-    stdout: `request ${id} is cancelled: ${had}, were on disk and have been released\n`,
+    stdout: `request ${id} is cancelled: ${had} were on disk and have been released\n`,
     stderr: `tapegate: request ${id} is cancelled\n`,
   });
-  expect(await run('watch', String(requestId))).toMatchObject(cancelled(requestId, '0 of 0 files, 0 bytes'));
+  expect(await run('watch', String(requestId))).toMatchObject(cancelled(requestId, '0 of 0 files (0 bytes)'));
   const made = await run('request', '--quota', 'ann', '--pattern', '/ocean/', '--watch', '--json');
   const [{ requestId: whole }] = parseLines(made);
   await run('cancel', String(whole));

@@ -155,20 +155,20 @@ describe('a database that Tapegate cannot use is refused with the command that h
     [
       'a role without privileges on an empty database',
       `ALTER DATABASE %D SET role TO ${role}`,
-      /^role "site_role_\d+" may not create the tables of Tapegate in database "\w+": run (?<run>ALTER DATABASE .+)$/,
+      /^role "site_role_\d+" cannot create Tapegate's tables in database "\w+": run (?<run>ALTER DATABASE .+)$/,
       false,
     ],
     [
       'a role without privileges on the tables',
       `ALTER DATABASE %D SET role TO ${role}`,
-      /^role "site_role_\d+" may not read and write _prisma_migrations, .+ in database "\w+": run (?<run>GRANT .+) and (?<then>GRANT .+), or use the role that owns them$/,
+      /^role "site_role_\d+" cannot read and write _prisma_migrations, .+ in database "\w+": run (?<run>GRANT .+) and (?<then>GRANT .+), or use the role that owns them$/,
       true,
     ],
     [
       'a role that may not set sequences',
       `ALTER DATABASE %D SET role TO ${role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role};
         GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ${role}`,
-      /^role "site_role_\d+" may not read and write \w+_seq, .+ in database "\w+": run (?<run>GRANT .+) and (?<then>GRANT .+), or use the role that owns them$/,
+      /^role "site_role_\d+" cannot read and write \w+_seq, .+ in database "\w+": run (?<run>GRANT .+) and (?<then>GRANT .+), or use the role that owns them$/,
       true,
     ],
     [
@@ -186,7 +186,7 @@ describe('a database that Tapegate cannot use is refused with the command that h
     [
       'no schema public',
       'DROP SCHEMA public CASCADE',
-      /^role "\w+" may not use schema public of database "\w+": run (?<run>CREATE SCHEMA .+) and (?<then>GRANT .+)$/,
+      /^role "\w+" cannot use schema public of database "\w+": run (?<run>CREATE SCHEMA .+) and (?<then>GRANT .+)$/,
       false,
     ],
   ];

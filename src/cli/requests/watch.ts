@@ -213,8 +213,8 @@ function describeLeft(view: View, now: Progress, left: number | undefined): stri
 function formatOutcome(last: Progress): string {
   const [id, state] = [last.requestId, last.state.toLowerCase()];
   if (isReleased(last)) {
-    const onDisk = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')}, ${formatBytes(last.bytesOnDisk)}`;
-    return `request ${id} is ${state}: ${onDisk}, were on disk and have been released`;
+    const onDisk = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')} (${formatBytes(last.bytesOnDisk)})`;
+    return `request ${id} is ${state}: ${onDisk} were on disk and have been released`;
   }
   return `request ${id} is ${state}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${describeFailed(last)}`;
 }

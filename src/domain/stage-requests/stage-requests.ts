@@ -124,7 +124,7 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
- * quota may charge only that quota. A user without a quota may charge only the quota of the user's oldest membership. A
+ * quota may charge only that quota. Another user may charge only the quota that the user joined first. A
  * user can be made a member without consent, so a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {

@@ -62,7 +62,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts a request body's memory until the response is sent and all work for the request is done. */
+/** Counts a request body toward the memory limit until the response is sent and all work for the request is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {

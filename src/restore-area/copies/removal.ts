@@ -108,7 +108,7 @@ export async function removeUnheld(
 
 /**
  * Examines the copies of a request's released files, and passes them to `releaseCopies`.
- * @returns whether all reachable copies were examined, and some copies remain
+ * @returns true if copies remain although all reachable copies were examined
  */
 async function clearRequest(
   ctx: Context,

@@ -351,7 +351,7 @@ async function isEmpty(library: Dir): Promise<boolean> {
   return true;
 }
 
-const AWAY = 'it may not be mounted';
+const AWAY = 'it might not be mounted';
 const EMPTY = `contains no volumes: ${AWAY}`;
 
 async function syncPath(directory: string): Promise<void> {

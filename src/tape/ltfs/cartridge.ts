@@ -240,17 +240,13 @@ function explainRoot(name: string, root: string, error: unknown): TapeError {
   if (code === 'ENOENT' || code === 'ENOTDIR') {
     return new VolumeError(
       'MEDIA',
-      `the cartridge ${name} has no directory ${root}: it may not belong to this library`,
+      `the cartridge ${name} has no directory ${root}: it might not belong to this library`,
       options,
     );
   }
   if (code === 'EACCES' || code === 'EPERM') {
     const advice = 'if another user mounts it, use the options -o allow_other, or -o uid= and -o gid=';
-    return new LibraryError(
-      'POLICY',
-      `the cartridge ${name} may not be read: ${messageOf(error)} (${advice})`,
-      options,
-    );
+    return new LibraryError('POLICY', `cannot read the cartridge ${name}: ${messageOf(error)} (${advice})`, options);
   }
   return new VolumeError('TRANSIENT', `the cartridge ${name} cannot be read: ${messageOf(error)}`, options);
 }
