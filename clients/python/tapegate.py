@@ -134,7 +134,7 @@ class Tapegate:
 
     def request(self, request_id):
         """Returns a request, or None if it does not exist or the caller may not see it."""
-        return self.query("query ($id: Int!) { request(id: $id) { %s waiting { position endUnknown end { planned } } } }" % REQUEST,
+        return self.query("query ($id: Int!) { request(id: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
                           id=request_id)["request"]
 
     def requests(self, quota=None, states=None):

@@ -85,8 +85,8 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with files to recall.',
   fields: (t) => ({
-    position: t.exposeInt(
-      'position',
+    queuePosition: t.exposeInt(
+      'queuePosition',
       nullable('The position in the queue, from 1. Null if no drive can mount the volume.'),
     ),
     volume: t.exposeString('volume', { description: "The volume's name." }),
@@ -149,8 +149,8 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
       'volume',
       nullable("The volume's name. Null if the catalogue contains no volume for the files."),
     ),
-    position: t.exposeInt(
-      'position',
+    queuePosition: t.exposeInt(
+      'queuePosition',
       nullable("The volume's position in the queue, from 1. Null if it is not queued."),
     ),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
@@ -175,8 +175,8 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
-    position: t.exposeInt(
-      'position',
+    queuePosition: t.exposeInt(
+      'queuePosition',
       nullable("The queue position of the request's next volume, from 1. Null if no volume is queued."),
     ),
     parts: t.connection({
@@ -184,7 +184,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       description: 'The waiting files by volume and reason, in queue order.',
       complexity: pageComplexity,
       resolve: (waiting, args) =>
-        pageOf(args, waiting.parts, ({ position, volume, reason }) => [position, volume ?? '', reason]),
+        pageOf(args, waiting.parts, ({ queuePosition, volume, reason }) => [queuePosition, volume ?? '', reason]),
     }),
     end: t.expose('end', {
       type: EndRangeType,

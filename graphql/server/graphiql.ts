@@ -80,7 +80,7 @@ query Requests($last: Int = 10) {
     edges {
       node {
         requestId label state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk
-        waiting { position end { earliest planned latest } }
+        waiting { queuePosition end { earliest planned latest } }
       }
     }
   }

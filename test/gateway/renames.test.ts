@@ -233,7 +233,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);
   expect((await readPositions(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
   await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow(
-    'which was renamed only here',
+    'which was renamed only in Tapegate',
   );
   await rename('/east/a', '/west/a');
   expect(await rename('/east/b', '/east/c')).toMatchObject({ files: 1 });

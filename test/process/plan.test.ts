@@ -28,22 +28,22 @@ const dryRun = (quota: string, pattern: string, ...more: string[]) =>
 
 interface Part {
   volume: string | null;
-  position: number | null;
+  queuePosition: number | null;
   reason: string;
   files: number;
   explanation: string;
 }
 interface Waiting {
   files: number;
-  position: number | null;
+  queuePosition: number | null;
   end: { earliest: string; planned: string; latest: string } | null;
 }
 
 async function readWaiting(id: number): Promise<(Waiting & { parts: Part[] }) | null> {
   type View = { request: { waiting: (Waiting & { parts: Edges<Part> }) | null } };
   const query = `query ($id: Int!) { request(id: $id) { waiting {
-    files position end { earliest planned latest }
-    parts { edges { node { volume position reason files explanation } } }
+    files queuePosition end { earliest planned latest }
+    parts { edges { node { volume queuePosition reason files explanation } } }
   } } }`;
   const { waiting } = (await askData<View>(app, query, { id })).request;
   return waiting && { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) };
@@ -146,7 +146,7 @@ describe('while no engine works', () => {
   test('a waiting request reports that no engine works, and which files have no position on tape', async () => {
     const id = await makeRequest(app, { quota: 'ann', patterns: '/idle' });
     expect(await readWaiting(id)).toMatchObject({
-      ...{ files: 3, position: null, end: null },
+      ...{ files: 3, queuePosition: null, end: null },
       parts: [
         { volume: null, reason: 'NO_POSITION', files: 1 },
         { volume: 'I1', reason: 'NO_DRIVE', files: 1 },
@@ -256,7 +256,7 @@ describe('while an engine works', () => {
     );
 
     interface Queued {
-      position: number | null;
+      queuePosition: number | null;
       volume: string;
       files: number;
       drive: string | null;
@@ -265,12 +265,12 @@ describe('while an engine works', () => {
     const { plan } = await askData<{ plan: { at: string; drives: object[]; queue: Edges<Queued> } }>(
       app,
       `{ plan { at drives { name isClaimed isOpen volume filesRunning }
-        queue { edges { node { position volume files drive start } } } } }`,
+        queue { edges { node { queuePosition volume files drive start } } } } }`,
     );
     expect(plan.drives).toEqual([{ name: 'drive-1', isClaimed: true, isOpen: true, volume: 'BUSY', filesRunning: 1 }]);
     const queue = plan.queue.edges.map(({ node }) => node);
     const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
-    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, position: null, start: null });
+    expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, queuePosition: null, start: null });
     expect(later.map(({ volume, files, drive }) => ({ volume, files, drive }))).toEqual([
       { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has used less drive time
       { volume: 'ONE', files: 1, drive: 'drive-1' },
@@ -278,12 +278,12 @@ describe('while an engine works', () => {
 
     expect(await readWaiting(busy)).toMatchObject({ files: 1, parts: [{ volume: 'BUSY', reason: 'READING' }] });
     expect(await readWaiting(held)).toMatchObject({
-      ...{ end: null, position: null },
+      ...{ end: null, queuePosition: null },
       parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'its volume is suspended: it squeaks' }],
     });
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
     expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });
-    expect(second?.position).toBe((first?.position ?? 0) + 1);
+    expect(second?.queuePosition).toBe((first?.queuePosition ?? 0) + 1);
     // twelve files of 3 GB at 360 MB/s take 100 s plus locates; the second request then needs its own mount
     const ends = [first?.end, second?.end].map((end) => {
       const secondsTo = (time = '') => secondsBetween(plan.at, time) ?? Number.NaN;
@@ -369,11 +369,11 @@ describe('while reads and room are held back', () => {
     expect(waiting.end).toBeNull();
     const { plan } = await askData<{ plan: { queue: object } }>(
       app,
-      '{ plan { queue(first: 9) { edges { node { position drive start end problem } } } } }',
+      '{ plan { queue(first: 9) { edges { node { queuePosition drive start end problem } } } } }',
     );
     const problem = 'no restore disk has room for its files';
     expect(plan.queue).toMatchObject({
-      edges: expect.arrayContaining([{ node: { position: null, drive: null, start: null, end: null, problem } }]),
+      edges: expect.arrayContaining([{ node: { queuePosition: null, drive: null, start: null, end: null, problem } }]),
     });
     expect((await run('plan', String(beyond))).stdout).toContain(
       `request ${beyond}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`,

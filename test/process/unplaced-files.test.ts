@@ -85,13 +85,15 @@ test('estimates, waiting requests and the plan count files without a position', 
   expect(estimate).toEqual({ filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 });
   await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request('/c/');
-  type Parts = { request: { waiting: { parts: Edges<{ reason: string; files: number; position: number | null }> } } };
+  type Parts = {
+    request: { waiting: { parts: Edges<{ reason: string; files: number; queuePosition: number | null }> } };
+  };
   const told = await askData<Parts>(
     app,
-    `{ request(id: ${id}) { waiting { parts { edges { node { reason files position } } } } } }`,
+    `{ request(id: ${id}) { waiting { parts { edges { node { reason files queuePosition } } } } } }`,
   );
   expect(told.request.waiting.parts.edges.map(({ node }) => node)).toEqual([
-    { reason: 'NO_DRIVE', files: 3, position: null },
+    { reason: 'NO_DRIVE', files: 3, queuePosition: null },
   ]);
   const { plan } = await askData<{ plan: { queue: Edges<{ volume: string; files: number }> } }>(
     app,

@@ -66,7 +66,7 @@ function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
   printTable(
     ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'WHY'],
     volumes.map((volume) => [
-      volume.position,
+      volume.queuePosition,
       volume.volume,
       volume.files,
       formatBytes(volume.bytes),
@@ -107,7 +107,7 @@ async function showPosition(url: string, id: number, options: PlanOptions): Prom
   printTable(
     ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
     parts.map((part) => [
-      part.position,
+      part.queuePosition,
       part.volume,
       part.files,
       formatBytes(part.bytes),

@@ -44,7 +44,7 @@ export interface PlanVolume {
   library: string;
   medium: string;
   /** Position of the volume in the plan, from 1; null if no drive can mount the volume. */
-  position: number | null;
+  queuePosition: number | null;
   files: number;
   bytes: bigint;
   users: PlanUser[];
@@ -178,7 +178,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   );
   return rows.map(({ why, ...volume }) => ({
     ...volume,
-    position: null,
+    queuePosition: null,
     users: [],
     drive: null,
     isMounted: false,
@@ -214,7 +214,7 @@ function orderVolumes(
       volume: entry.volume,
       library: names.get(entry.libraryId) ?? '',
       medium: entry.medium,
-      position: null,
+      queuePosition: null,
       files: 0,
       bytes: 0n,
       users: [],
@@ -234,7 +234,7 @@ function orderVolumes(
   const isFirst = (a: PlanVolume, b: PlanVolume) =>
     startOf(a) < startOf(b) || (startOf(a) === startOf(b) && a.volume < b.volume);
   const ordered = [...volumes.values(), ...suspended].sort((a, b) => (isFirst(a, b) ? -1 : 1));
-  for (const [index, volume] of ordered.entries()) if (volume.start !== null) volume.position = index + 1;
+  for (const [index, volume] of ordered.entries()) if (volume.start !== null) volume.queuePosition = index + 1;
   return ordered;
 }
 

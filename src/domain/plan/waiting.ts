@@ -42,7 +42,7 @@ export interface WaitingPart {
   files: number;
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
-  position: number | null;
+  queuePosition: number | null;
   /** Earliest time of the next attempt to recall a file; null if the file waits for something other than a time. */
   nextTry: string | null;
 }
@@ -54,7 +54,7 @@ export interface Waiting {
   files: number;
   bytes: bigint;
   /** Position of the request's next volume in the queue, from 1; null if no volume of the request is queued. */
-  position: number | null;
+  queuePosition: number | null;
   parts: WaitingPart[];
   /**
    * Estimated end of the request. Undefined if the end is unknown, because part of the request is suspended, no disk
@@ -65,7 +65,7 @@ export interface Waiting {
   endUnknown: string | undefined;
 }
 
-interface PartRow extends Omit<WaitingPart, 'position' | 'explanation'> {
+interface PartRow extends Omit<WaitingPart, 'queuePosition' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
@@ -99,20 +99,20 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 }
 
 function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): Waiting {
-  const positions = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.position]));
+  const positions = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.queuePosition]));
   const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
   const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
     const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
     const reason = isStuck ? 'NO_DRIVE' : row.reason;
     const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
-    return { ...row, reason, explanation, position: positions.get(row.volumeId ?? 0) ?? null };
+    return { ...row, reason, explanation, queuePosition: positions.get(row.volumeId ?? 0) ?? null };
   });
   const endParts = rows.map((row) => ({
     ...row,
     isReading: row.reason === 'READING',
     isStaged: row.reason === 'STAGED',
   }));
-  const order = (part: WaitingPart) => part.position ?? Number.POSITIVE_INFINITY;
+  const order = (part: WaitingPart) => part.queuePosition ?? Number.POSITIVE_INFINITY;
   const nameOf = (part: WaitingPart) => `${part.volume ?? ''}\0${part.reason}`;
   const isFirst = (a: WaitingPart, b: WaitingPart) =>
     order(a) < order(b) || (order(a) === order(b) && nameOf(a) < nameOf(b));
@@ -121,7 +121,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): 
     at: plan.now,
     files: rows.reduce((sum, row) => sum + row.files, 0),
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
-    position: parts.find((part) => part.position !== null)?.position ?? null,
+    queuePosition: parts.find((part) => part.queuePosition !== null)?.queuePosition ?? null,
     parts,
     end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', endParts) : undefined,
     endUnknown: canEnd ? whyNoEnd(plan, endParts) : undefined,

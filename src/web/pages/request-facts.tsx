@@ -73,13 +73,13 @@ export function describeEmpty(request: ShownRequest): string {
 
 export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) {
   if (!waiting) return null;
-  const { end, endUnknown, position, parts } = waiting;
+  const { end, endUnknown, queuePosition, parts } = waiting;
   return (
     <section aria-labelledby="waiting">
       <h2 id="waiting">Waiting</h2>
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
-        {position !== null && `, at position ${position} in the queue`}.{' '}
+        {queuePosition !== null && `, at position ${queuePosition} in the queue`}.{' '}
         {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
       </p>
       <ul>
