@@ -118,8 +118,8 @@ export async function renewLease(
 }
 
 /**
- * Releases a drive. If recalls still run on the drive, marks the lease expired instead of removing it, so that the next
- * engine recovers the recalls.
+ * Releases a drive. If recalls still run on the drive, keeps the lease but marks it as expired, so that the next engine
+ * recovers the recalls.
  */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
@@ -130,7 +130,7 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
 }
 
 /**
- * Records which volume is mounted in a drive; null if no volume is mounted. @returns false if the volume is mounted in
+ * Records which volume is mounted in a drive; null for an empty drive. @returns false if the volume is mounted in
  * another drive, or the lease is lost
  */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
@@ -153,7 +153,7 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
   return rowCount !== 0;
 }
 
-/** An engine process that uses drives of one library. */
+/** An engine process that uses drives in one library. */
 export interface EngineProcess {
   /** Id that the process writes to the drives that it claims. */
   id: string;
@@ -167,10 +167,13 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Seconds after which a process's row is deleted if the process has no drive and no longer asks for one. */
+/** Seconds for which a process's row is kept after its request for a drive has expired, if the process has no drive. */
 const KEPT_SECONDS = 60;
 
-/** Records for how many seconds a process asks for another drive; zero if it has enough drives. */
+/**
+ * Records that a process asks for another drive. The request expires after `askSeconds`; 0 means that it has enough
+ * drives.
+ */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
@@ -185,7 +188,8 @@ export async function deleteEngineProcess(ctx: Context, id: string): Promise<voi
 }
 
 /**
- * Deletes the rows of killed processes. If a process was only paused, it records itself again before it claims a drive.
+ * Deletes the rows of killed processes. A paused process whose row was deleted records itself again before it claims a
+ * drive.
  */
 export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(

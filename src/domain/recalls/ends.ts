@@ -45,9 +45,7 @@ import type { Lease } from './drives.js';
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /**
-   * A file that Tapegate has not recorded is already at the path, has the same bytes and this checksum, and is kept.
-   */
+  /** An unrecorded file with the same bytes is already at the path. It has this checksum and is kept. */
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
@@ -87,13 +85,12 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // lock the requests that contain the files: if a request ended before the commit, its files would remain on disk
+    // lock the requests, because files would remain on disk if their request ended before the commit
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
     );
-    // read the running recalls with a single statement, because another engine may claim the drive between two
-    // statements
+    // read the running recalls in a single statement: another engine might claim the drive between two statements
     const held = await findRunUnder(tx, lease, reported);
     const outcomes = reported.filter(({ fileId }) => held.has(fileId));
     await dateLateRequests(ctx, tx, [...held]);
@@ -171,8 +168,8 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Changes each file's stage according to the result of its recall. Copies of files that no request contains, and copies
- * of outdated versions, are removed immediately.
+ * Changes each file's stage according to its recall's result. Copies of files that no request contains, and copies of
+ * outdated versions, are removed immediately.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
@@ -231,8 +228,7 @@ async function acceptUnrecorded(
 }
 
 /**
- * Changes the stage of files and records their copies. A copy is recorded even if its file is not in the expected
- * stage.
+ * Changes the stage of files and records their copies. Records a copy even if its file is not in the expected stage.
  */
 async function recordCopies(
   ctx: Context,
@@ -255,7 +251,9 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/** Sets missing start times of requests that were created while recalls of their files were being started. */
+/**
+ * Sets start times that are still missing because a request was created while its files' recalls were being started.
+ */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -287,8 +285,8 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 }
 
 /**
- * Returns recalls to the queue. If a recall must read another version or tape copy than before, its tries are counted
- * from zero again.
+ * Returns recalls to the queue. If a recall must now read a different version or tape copy, its number of tries is
+ * reset to zero.
  */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
@@ -358,7 +356,7 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** Whether the disk is failing and must not be accessed. */
+  /** Whether the copy's disk is failing and must not be accessed. */
   isFailing: boolean;
   epoch: bigint;
 }

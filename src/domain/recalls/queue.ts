@@ -25,7 +25,7 @@ import type { Lease } from './drives.js';
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * Returns the queue, grouped by volume and user. A file for which two users wait counts for both users.
+ * Returns the queue, grouped by volume and user. If two users wait for the same file, it counts for both.
  * @param which.libraryId default: all libraries
  * @param which.until includes retries that are due by this time, and recalls that wait for room; default: only recalls
  * that a drive could start now
@@ -41,8 +41,8 @@ export async function readQueues(
 
 /**
  * Returns matching recalls, grouped by volume and user. Skips suspended volumes and users.
- * @param isQueued condition on recalls `c`
- * @param isOpen condition on volumes `v`
+ * @param isQueued SQL condition that selects recalls (`c`)
+ * @param isOpen SQL condition that selects volumes (`v`)
  */
 export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
   return await ctx.db.rows<QueueEntry>(
@@ -86,14 +86,14 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive reads the
- * planned files and then makes another plan.
+ * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive makes another
+ * plan after it has read the planned files.
  */
 const PLANNED_FILES = 5000;
 
 /**
- * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path. A
- * file appears only once, for the user whose request has the highest priority.
+ * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path.
+ * Each file appears only once, for the user whose request for it has the highest priority.
  * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(
@@ -117,8 +117,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins the first request that contains a recall's file (as `w`), with its user and priority. Ignores requests of other
- * users and of suspended users.
+ * Returns an SQL join (`w`) that finds the user and priority of the first request for a recall's file. Considers only
+ * requests of the listed users, except suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -159,10 +159,10 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the last error, or of the reason why the next try is postponed. */
+  /** Error class of the last failed try, or of the reason why the next try is postponed. */
   errorClass: ErrorClass | null;
   error: string | null;
-  /** Time of the next try; null if the recall may begin at any time, waits for room, or runs. */
+  /** Time of the next try; null if the recall can begin at any time, is waiting for room, or is running. */
   nextTry: string | null;
 }
 
@@ -225,7 +225,7 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
 }
 
 /**
- * The condition that no drive can read a volume (`v`), because the volume, its library, or all of the library's drives
+ * SQL condition that no drive can read a volume (`v`), because the volume, its library, or all of the library's drives
  * are suspended.
  */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
@@ -235,7 +235,7 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
 
 /**
  * Seconds for which a volume must fail before its files switch to their other copies. Files are not switched earlier,
- * because the volume may recover, a switch is permanent, and reading the other copy may cost money.
+ * because the volume might recover, a switch is permanent, and reading the other copy might cost money.
  */
 const PATIENCE_SECONDS = 300;
 

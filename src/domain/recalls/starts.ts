@@ -45,9 +45,10 @@ export interface RunningRecall extends FileAttributes {
 
 /**
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
- * the current position of each file. Skips recalls that no longer wait, recalls that may not begin yet, and files on
- * other volumes. If no restore disk has room for a file, skips the file and records why.
- * @param what.stagedAt id of a staging library; starts recalls of files that the library has staged, from any volume
+ * each file's current position. Skips recalls that are no longer waiting or must not begin yet, and files on other
+ * volumes. If no restore disk has room for a file, skips the file and records why.
+ * @param what.stagedAt a staging library's id; if given, starts recalls of files that this library has staged, from any
+ * volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -158,9 +159,9 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Whether the file's position on tape is known, or the library does not need one. */
+  /** Whether the file's tape position is known, or its library can read the file without it. */
   hasPosition: boolean;
-  /** Whether the file's last copy is still in the restore area. */
+  /** Whether the file still has a copy on disk from an earlier recall. */
   hasCopy: boolean;
   mayBegin: boolean;
   isStaged: boolean;
@@ -212,8 +213,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If the copy on disk was
- * changed, the request files wait until an engine has checked the copy.
+ * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If a copy on disk was
+ * changed, its request files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;

@@ -60,8 +60,8 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: 
 }
 
 /**
- * Returns the statement that stores a request. A request past its retention is stored as ended, and the job for ended
- * requests releases its files.
+ * Returns the statement that stores a request. A request past its retention is stored as ended, and a job then releases
+ * its files.
  */
 function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
   return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,

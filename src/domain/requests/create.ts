@@ -1,7 +1,7 @@
 /**
- * Creates requests. A new request charges its quota for all its files in the catalogue, or fails. The transaction holds
- * the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files from an import. joins.ts adds
- * files to existing requests.
+ * Creates requests. A new request charges its quota for all its files that are in the catalogue, or is rejected. The
+ * transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files from an import.
+ * joins.ts adds files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -34,18 +34,18 @@ import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits
 import { logStep } from './progress.js';
 import { settleRequests } from './request-files.js';
 
-/** Default retention in seconds: five days after the request is made (REST contract, section 4.3). */
+/** Default retention in seconds: five days (REST contract, section 4.3). */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export interface CreateRequestInput extends LimitsInput {
   /** User whose quota is charged. */
   quota: string;
-  /** A plain, case-sensitive substring of logical paths. The caller must give either a pattern or a list of files. */
+  /** A plain, case-sensitive substring of logical paths. The input must contain either a pattern or a list of files. */
   pattern?: string | null | undefined;
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email. An empty text means the quota's address. */
+  /** Address for the first-file email; empty for the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
@@ -82,7 +82,7 @@ interface Created {
   restored: number;
 }
 
-/** The condition that the request has the file (`f`) on disk. */
+/** SQL condition that the request contains the file (`f`) and the file is on disk. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -345,13 +345,13 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  // check the patterns again, because the quota was not locked during the first check
+  // check the number of patterns again, because the quota was not locked during the first check
   await checkPatterns(ctx, tx, request.quota);
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** A part of a stored stage request. Each path is in only one part. */
+/** The part of a stored stage request that becomes one request. No path is in two parts. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -365,8 +365,8 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request that contains the listed files, in order, as far as they fit into the quota. Skips each file larger
- * than the quota's free room, so that later files may still fit.
+ * Stores a request that contains the listed files, in order, as far as they fit into the quota. Skips each file that
+ * does not fit, because later files might be smaller.
  * @returns the request's id, the number of its files, and how many of them are restored; no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
@@ -419,14 +419,14 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * Why a path (`l`) and its file (`f`) cannot be staged, even without other files. QUOTA_FULL means that the file alone
- * is larger than the quota's free room.
+ * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that its file (`f`) alone is
+ * larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** The condition that the caller may list files below a path (`l`). */
+/** SQL condition that the caller is allowed to list files below a path (`l`). */
 export const isDirectory = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns a column that says whether any live request is overdue, by an index lookup of the earliest retention. */
+/** Returns an SQL column for whether any live request is overdue. An index lookup finds the earliest retention. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -65,7 +65,7 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
-/** Ends live requests. @param which a condition on the request `r` @returns the number of ended requests */
+/** Ends live requests. @param which SQL condition that selects requests (`r`) @returns the number of ended requests */
 export async function endRequests(
   ctx: Context,
   tx: Transaction,
@@ -113,8 +113,8 @@ interface ReleaseFilesInput {
  * also releases excluded files whose paths are not recorded. Released files never join the request again, even if the
  * request is revived. The remaining files determine the request's state. If no file remains, the request is complete.
  *
- * Releasing a file twice changes nothing. For a path that was never in the catalogue, the first release deletes its
- * only record, so a second release is rejected.
+ * Releasing a file twice changes nothing. If a path was never in the catalogue, the first release deletes its only
+ * record, so a second release is rejected.
  * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
  * @returns the request's id
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
@@ -166,7 +166,7 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 }
 
 /**
- * Creates the temporary table `chosen` of the paths to release, with their request files.
+ * Creates the temporary table `chosen`, which contains the paths to release and their request files.
  * @throws InvalidInputError if a path is not in the request, or no path matches
  */
 async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
@@ -212,7 +212,7 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 /**
  * Deletes the chosen unresolved paths. If the catalogue contains the file, adds a released request file, so that the
  * request's pattern does not add the file again.
- * @returns how many paths were deleted, and how many of these were unknown
+ * @returns how many paths were deleted, and how many of them were unknown
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

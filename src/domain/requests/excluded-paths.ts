@@ -1,5 +1,5 @@
 /**
- * Limits the number of rows for files that match a request's pattern but are excluded from the request. A user may have
+ * Limits how many rows record files that match a request's pattern but are excluded from the request. A user may have
  * thousands of patterns, and an import may add thousands of files that match every pattern. Recording each excluded
  * file would take millions of rows, and no request could be created while an import writes them.
  *
@@ -9,9 +9,8 @@
  * unrecorded file, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
  * room.
  *
- * Files that are not excluded also need rows: their request files. Therefore an import adds at most
- * `limits.importJoins` files to a user's requests. joins.ts adds further files afterwards, in steps that do not block
- * new requests.
+ * A file that joins a request also needs a row: a request file. Therefore an import adds at most `limits.importJoins`
+ * files to a user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -28,7 +27,7 @@ interface OpenPattern {
   quotaId: number;
 }
 
-/** The number of recorded excluded paths in a quota's live requests, counted up to the limit. */
+/** The number of excluded paths recorded for a quota's live requests, counted up to the limit. */
 const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
@@ -37,7 +36,7 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
- * Updates the smallest unrecorded size of requests whose patterns match more files than an import may add
+ * Updates the smallest unrecorded file's size in each request whose pattern matches more files than an import may add
  * (`limits.importJoins`). The caller must have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
@@ -115,12 +114,12 @@ const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. If more files match than are allowed, an extra row, marked `is_over`,
- * contains the smallest matching file of each page. Later calls in the same transaction search only requests that no
+ * `limits.importJoins` files for each user. If more files match, an extra row (`is_over`) for each page of files
+ * contains the request's smallest excluded file. Later calls in the same transaction search only requests that no
  * earlier call has searched.
  * @param of.files a query that returns the files' ids
  * @param of.as a table with the files' ids, paths and sizes
- * @param isOpenPattern a condition on the request `r`
+ * @param isOpenPattern SQL condition that selects requests (`r`)
  */
 export async function findMatched(
   ctx: Context,
@@ -239,7 +238,7 @@ class MatchBuffer {
     return this.excluded.has(id);
   }
 
-  /** Remembers the file if it is the smallest file on the page that the request excludes. */
+  /** Remembers the file if it is the smallest file on the current page that is excluded from the request. */
   addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
     const excluded = this.excluded.get(requestId);
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);

@@ -27,7 +27,7 @@ import { settleRequestFiles } from './request-files.js';
  * adds them to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a
  * limit. A quota is charged for its requests in order, until a file does not fit.
  * @param files a query that returns the files' ids
- * @param options.which a condition on the requests `r`
+ * @param options.which SQL condition that selects requests (`r`)
  */
 async function joinFiles(
   ctx: Context,
@@ -46,13 +46,13 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created while it is
  * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, under the lock,
- * `findJoining` compares the files with the remaining requests' patterns.
+ * `findJoining` compares the files with the patterns of requests not yet searched.
  *
- * The early comparison searches the requests that are live at that time. Later, under the lock, `findJoining` checks
- * again that each of them is live and may contain the file.
+ * The early comparison searches the requests that are live when it runs. Later, under the lock, `findJoining` checks
+ * again that each matching request is live and may contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock
- * waits for the transaction's commit, and the request is then searched under the lock.
+ * is granted only after that transaction commits, and the request is then searched under the lock.
  *
  * A transaction that creates or revives a request later waits for the lock, and then sees the committed files.
  */
@@ -62,7 +62,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 
 /**
  * Creates the temporary table `joining` of files that may join requests. Locks nothing.
- * @param options.as a table with the files' future ids, paths and sizes, if they differ from the present ones
+ * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain them yet
  */
 export async function findJoining(
   ctx: Context,
@@ -76,9 +76,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if path rules exclude the smallest unrecorded file (`is_over`), set size 0, so that joinUnrecorded searches the
-  // request. Do not select the query's files again, because an IN condition inside an OR would compare each row with
-  // all files.
+  // if path rules exclude the smallest unrecorded file, set size 0, so that joinUnrecorded searches the request
+  // do not search `files` again: an IN condition inside an OR would compare each row with all files
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -97,8 +96,9 @@ export async function findJoining(
 }
 
 /**
- * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. Queues recalls
- * and updates counts if the files are to be settled (`isSettled`). The caller must have locked the requests and quotas.
+ * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. Also queues
+ * recalls and updates counts, unless the caller will settle the requests (`isSettled`). The caller must have locked the
+ * requests and quotas.
  * @returns whether any file was added
  */
 export async function storeJoining(
@@ -116,8 +116,7 @@ export async function storeJoining(
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await recordSkipped(tx);
   await tx.query(sql`ANALYZE joining`);
-  // before the requests were locked, another transaction may have ended them, added the same files, or released the
-  // paths
+  // another transaction might have ended the requests, added the files or released the paths before the lock was taken
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
           OR EXISTS (SELECT FROM request_file h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
@@ -232,8 +231,8 @@ export async function joinUnresolvedOf(
 }
 
 /**
- * Adds files of a request's unresolved paths, and files that match its pattern. The caller must then queue recalls and
- * update counts (`settleRequests`).
+ * Adds files of a request's unresolved paths, and files that match its pattern. Afterwards, the caller must queue
+ * recalls and update counts (`settleRequests`).
  */
 export async function joinRequest(
   ctx: Context,
@@ -254,7 +253,7 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas with an excluded file that may now join its request, or whose reason for exclusion has changed. Checks
+ * Selects quotas in which an excluded file can now join its request, or is now excluded for a different reason. Checks
  * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit. Does
  * not check unknown paths, because an import adds the files of unknown paths.
  */

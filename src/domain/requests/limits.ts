@@ -36,8 +36,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that join a request all or none, like the files of a new request. A total that equals a
- * limit is allowed.
+ * Checks the limits for files that must all join a request or be rejected together, such as a new request's files. A
+ * total that equals a limit is allowed.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

@@ -39,11 +39,11 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Returns the condition that a recall for a request (`r`) has begun, perhaps before the request was created.
- * @param which a condition on the request file `h`
+ * Returns the SQL condition that a recall for a request (`r`) has begun, perhaps before the request was created.
+ * @param which SQL condition on the request file (`h`)
  */
 export function hasBegun(which = sql`true`): Sql {
-  // use a scalar subquery, which runs for each request; for EXISTS, PostgreSQL may scan all requests' files
+  // use a scalar subquery, which runs for each request; for EXISTS, PostgreSQL might scan all requests' files
   return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
@@ -117,8 +117,8 @@ export async function advanceRequests(
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 /**
- * Maximum number of requests logged separately if many reach a step, such as `started`, at the same time. One more line
- * reports how many other requests reached the step.
+ * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more line gives
+ * the number of other requests.
  */
 const MAX_LINES = 100;
 
@@ -141,7 +141,7 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/** Logs which live requests got their first file, or were finished, when their files were counted at the time `now`. */
+/** Logs which live requests got their first file or finished at the time `now`. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

@@ -41,9 +41,9 @@ export async function settleRequests(
 }
 
 /**
- * Settles only some request files, instead of whole requests (`settleRequests`). The requests' counts must already
- * include all other files, so that the cost depends only on the files that `which` selects.
- * @param which a condition that selects request files `h`
+ * Settles only some request files, unlike `settleRequests`, which settles whole requests. The requests' counts must
+ * already include all other files, so the cost depends only on the selected files.
+ * @param which SQL condition that selects request files (`h`)
  */
 export async function settleRequestFiles(
   ctx: Context,

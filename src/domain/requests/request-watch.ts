@@ -2,8 +2,8 @@
  * Watches requests and stages: yields their current state first, then every change to it, in order. A watcher that
  * resumes after an event gets the later events instead of the current state.
  *
- * One statement reads the state, the newest event's id, and the batches of events that do not have ids yet. In this
- * way, a watcher gets each change exactly once, in the first state or afterwards.
+ * One statement reads the state, the newest event's id, and the event batches whose events do not have ids yet. A
+ * watcher therefore gets each change exactly once, either in the first state or later.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -38,7 +38,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** The file's previous stage; null if this is the stage that the file had when the watch began. */
+  /** The file's previous stage; null if the watch has just begun and reports the current stage. */
   from: Stage | null;
   to: Stage;
 }
@@ -96,8 +96,8 @@ const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
 /**
- * Maximum number of times that a state is read to find one in which all events have ids. Other transactions may commit
- * events between two reads.
+ * Maximum number of attempts to read a state in which all events have ids. Other transactions might commit events
+ * between two attempts.
  */
 const MAX_READS = 5;
 
@@ -162,7 +162,7 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
 }
 
 /**
- * Maximum number of seconds until an estimated end. Longer estimates are meaningless, and their dates may be out of
+ * Maximum number of seconds until an estimated end. Longer estimates are meaningless, and their dates might be out of
  * range.
  */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
@@ -237,10 +237,7 @@ export async function* watchStages(
   }
 }
 
-/**
- * Recognizes events that the reported stages already include: a page of stages includes all earlier events of its
- * files.
- */
+/** Recognizes events to skip: a page of reported stages already includes all earlier events of the files on it. */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -282,8 +279,8 @@ async function* reportStages(
 }
 
 /**
- * Returns the query for the next page of stages. Omits absent conditions, so that PostgreSQL sees which index it may
- * use.
+ * Returns the query for the next page of stages. Leaves out conditions that the caller did not ask for, so that
+ * PostgreSQL chooses a suitable index.
  */
 function presentStages(
   ctx: Context,

@@ -178,8 +178,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
- * an ended request, streams the paths of the files that the request had when it ended. Released files are omitted.
- * Callers should use `getRequestWithPaths` if the paths fit into a page.
+ * an ended request, streams the paths of the files that the request had when it ended. Released files are omitted. If
+ * the paths fit into a page, callers should use `getRequestWithPaths` instead.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -214,8 +214,7 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Reads a request with its first request files and its first unresolved paths: of each, at most one row more than a
- * page.
+ * Reads a request with its first request files and first unresolved paths, each limited to one row more than a page.
  */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
@@ -251,7 +250,7 @@ interface RequestFileWithFile extends RequestFile {
 
 /**
  * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
- * @param how.isCommon whether the fields in `commonFileFields` are enough
+ * @param how.isCommon whether to read only the fields in `commonFileFields`
  */
 export async function readRequestFiles(
   ctx: Context,

@@ -30,10 +30,10 @@ import { advanceRequests } from './progress.js';
 import { settleRequests } from './request-files.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** New values for a request. A limit of null removes the limit. */
+/** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** User whose quota the request is charged to. The update fails if the request's quota belongs to another user. */
+  /** User whose quota is charged for the request. The update fails if the request's quota belongs to another user. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
@@ -46,7 +46,8 @@ interface UpdateRequestInput extends LimitsInput {
  * Sets the fields of a request that the input contains. A retention in the past ends the request. A retention in the
  * future revives an ended request and charges its files again. If a limit is raised, excluded files join the request
  * immediately. A lower limit never removes files from a live request.
- * @param how.isGranted whether another system has granted the request, so that its quota cannot reject a revival
+ * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
+ * full
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
@@ -60,7 +61,7 @@ export async function updateRequest(
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // wait for a running import only if the update may add files
+    // wait for a running import only if the update might add files
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
     // `tryUpdate` checks again, because the request may have ended since the check above
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
@@ -80,8 +81,8 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files may join, so that the transaction must lock the catalogue before it takes any other
- * lock
+ * @param how.joins whether files might join the request; if so, the transaction locks the catalogue before it takes any
+ * other lock
  * @returns false, and changes nothing, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -94,7 +95,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // lock the quota, so that no other transaction removes a live request's quota
+    // lock the quota, so that no other transaction removes it while it has a live request
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
@@ -117,12 +118,12 @@ async function tryUpdate(
 }
 
 /**
- * Returns the assignments that set a request's path rules. A caller that revives the request or changes its limits puts
- * it under the caller's own rules. A caller without rules leaves the request's rules unchanged.
+ * Returns the assignments that set a request's path rules. If the caller revives the request or changes its limits, the
+ * caller's path rules replace the request's rules. If the caller has no path rules, the request keeps its rules.
  *
- * If the caller only changes the retention, the rules of the request's maker still apply. If there are none, the
- * caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports groups, the
- * groups in the rules are updated.
+ * If the caller only changes the retention, the rules of the request's maker still apply. If the maker had no rules,
+ * the caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports groups,
+ * the groups in the rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -204,7 +205,10 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/** Adds files, and checks the limit of unknown paths. Paths that the catalogue now contains do not count as unknown. */
+/**
+ * Adds files to the request, and checks the limit on unknown paths. Paths that the catalogue now contains do not count
+ * as unknown.
+ */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknownPaths(tx, request.id);
   const total = await addUnknownPaths(tx, quota, before);
