@@ -13,16 +13,16 @@
  * - Two transactions that insert the same paths may wait for each other at the unique index on paths. Imports insert
  * paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an import is adding can
  * deadlock with the import. PostgreSQL resolves the deadlock by ending one transaction, which is run again.
- * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
- * orphans and changed copies, call `settleRequests` after locking other files, so two transactions may deadlock.
- * PostgreSQL ends one of the deadlocked transactions, which is run again.
+ * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs
+ * that handle orphans and changed copies, lock other files before they call `settleRequests`, so two transactions might
+ * deadlock. PostgreSQL ends one of the deadlocked transactions, which is run again.
  * - While a transaction holds locks on files, a trigger marks the links at the files' archive paths. The transaction
  * that later updates the marked links does not wait for any row.
- * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception is a
- * statement that locks a disk and then the disk's suspension.
+ * - A single statement outside a transaction locks rows of only one table, or does not wait. The only exception is a
+ * statement that locks a disk and then its suspension.
  */
 /**
- * All locks, from first to last. Events do not need a lock, because they are always new rows.
+ * All locks, in the order in which transactions take them. Events do not need a lock, because they are always new rows.
  * - `webhooks`: the set of webhooks, and the last event that was scanned for webhooks
  * - `library`: an import holds this lock, so that no library is removed while the import adds volumes
  * - `positions`: allocation of positions on volumes

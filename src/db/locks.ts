@@ -16,7 +16,7 @@ export const locking = {
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Lock that prevents other changes to the quota, and new requests in it. */
+  /** Lock that prevents other changes to the quota, and new requests that charge it. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
    * Lock that keeps a request's quota from being removed before the commit. The lock on the request's row alone would
@@ -30,16 +30,16 @@ export const locking = {
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
   /**
-   * Lock that prevents other engines from claiming the drive. Renewing the drive's lease does not conflict with this
-   * lock; all other writes to the drive's row do.
+   * Lock that prevents other engines from claiming the drive. Of all writes to the drive's row, only renewing the
+   * drive's lease does not wait for this lock.
    */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
   /**
-   * Lock that prevents other engines from claiming the library. Renewing the library's lease does not conflict with
-   * this lock.
+   * Lock that prevents other engines from claiming the library. Renewing the library's lease does not wait for this
+   * lock.
    */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
@@ -122,8 +122,8 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
- * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if it
- * is free, so that only one of several engines does the work.
+ * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job takes its lock only if
+ * the lock is free, so that only one of several engines does the work.
  */
 export const advisoryKeys = {
   /** Lock for numbering events. The function `number_events` takes this lock only if it is free. */
@@ -148,8 +148,8 @@ export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
  * Locks the catalogue until the commit. A transaction that matches a request against the catalogue takes the lock in
- * mode `shared`. A transaction that adds files takes the lock in mode `alone`. So every file that is added after a
- * request's match, but before the request's commit, joins the request.
+ * mode `shared`. A transaction that adds files takes the lock in mode `alone`. So a file that is added after a request
+ * was matched, but before the request is committed, joins the request.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
@@ -165,7 +165,7 @@ export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<v
 }
 
 /**
- * Takes an advisory lock until the commit, unless another transaction has it.
+ * Takes an advisory lock and holds it until the commit, unless another transaction has it.
  * @returns whether the lock was taken
  */
 export async function tryAdvisory(tx: Transaction, key: AdvisoryKey): Promise<boolean> {

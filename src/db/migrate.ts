@@ -1,14 +1,14 @@
 /**
  * Some commands apply pending migrations when they start. All other commands only require that no migration is pending.
  * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
- * can migrate a database, and several processes may start at the same time.
+ * can migrate a database, and several processes can start at the same time.
  * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
  * done.
- * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
- * migration removes columns and tables that are no longer read by any version (contract).
- * - `compatibility.json` names the oldest version that works with each migration. The database stores a copy of
- * `compatibility.json`, so a version that is too old refuses to start. Every version that is not too old starts, even
- * if the database has newer migrations.
+ * - Old and new versions run side by side during an upgrade. An expanding migration only adds tables and columns. A
+ * later, contracting migration removes those that no version reads any more.
+ * - `compatibility.json` lists, for each migration, the oldest version that works with it. The database stores a copy
+ * of `compatibility.json`, so a version that is too old refuses to start. Every version that is not too old starts,
+ * even if the database has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -26,7 +26,7 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 /**
  * Applies the pending migrations. There is no time limit: `migrate` fails only if a migration fails or the database is
  * lost.
- * @param Client the connection's class; `Database` has a class whose connections close when the database is lost
+ * @param Client the connection's class; connections of `Database.Client` close when the database is lost
  * @param dir the directory that contains the migrations
  * @returns the names of the applied migrations
  */
@@ -37,7 +37,7 @@ export async function migrate(
 ): Promise<string[]> {
   return await withClient(config, Client, async (client) => {
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
-    // check first, because CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
+    // check for the table, because CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
     if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS);
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
@@ -126,7 +126,7 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
 async function apply(client: pg.Client, { name, sql, checksum }: Migration): Promise<void> {
   await client.query('BEGIN');
   try {
-    await client.query(sql); // a query without parameters may contain several statements
+    await client.query(sql); // a query without parameters can contain several statements
     await client.query(
       `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
        VALUES ($1, $2, $3, clock_timestamp(), 1)`,
@@ -134,7 +134,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself may have failed
+    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself might have failed
     throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
   }
 }

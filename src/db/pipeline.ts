@@ -16,7 +16,7 @@ type Settings = Readonly<Record<string, string>>;
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that make one core read the rows that an index finds. A wrong estimate may make the planner start parallel
+ * Settings that make one core read the rows that an index finds. A wrong estimate might make the planner start parallel
  * workers, and starting them takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
@@ -36,7 +36,7 @@ export function setLocally(settings: Settings): Sql {
 }
 
 /**
- * Returns the rows of one statement, which may take at most `timeoutMs`.
+ * Returns the rows of one statement, which must finish within `timeoutMs`.
  * @throws UnavailableError whose cause has the code 57014 if the statement takes longer
  */
 export async function queryWithin<Row extends object>(
@@ -65,7 +65,7 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       }
     }
   } finally {
-    client.release(); // release it without an error: the pool detects a broken connection
+    client.release(); // release the connection without an error: the pool detects a broken connection
   }
 }
 

@@ -1,8 +1,8 @@
 /**
- * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing. They
- * are also averages, but one request contains two files and another a million. With outdated statistics, PostgreSQL may
- * choose to read ten million rows to find two rows. With these settings, looking up 200,000 files takes 10 to 20 %
- * longer than one scan of the tables.
+ * Planner settings for statements that look up rows by key. PostgreSQL's statistics might be outdated or missing.
+ * Statistics are also averages, but one request contains two files and another a million. With outdated statistics,
+ * PostgreSQL might choose to read ten million rows to find two rows. Looking up 200,000 files by key takes 10 to 20 %
+ * longer than scanning the tables once.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -14,8 +14,8 @@ const [on, off] = ['on', 'off'];
 
 /**
  * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
- * disabled node if no other node is possible, as for a temporary table without an index. With this extra cost,
- * PostgreSQL would compile the plan, which takes fifty times as long as running it.
+ * disabled node if no other node is possible, as for a temporary table without an index. The added cost would make
+ * PostgreSQL compile the plan, which takes fifty times as long as running it.
  */
 const uncompiled = { jit: off };
 

@@ -17,9 +17,9 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. The tiering budget is the number of bytes
- * of a function's code that run before V8 optimizes the function. With V8's default, a short command takes twice the
- * CPU time (0.70 s instead of 0.39 s). A server under load still uses up the budget within its first queries.
+ * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after running as
+ * many bytes of its code as the tiering budget allows. With V8's default, a short command takes twice the CPU time
+ * (0.70 s instead of 0.39 s). A server under load still uses up the budget within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -28,21 +28,21 @@ export interface Database {
   /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which run at the reader's pace and must not occupy the main pool. They are not
-   * pipelined, because COPY cannot be.
+   * Connections for long lists, which run at the reader's pace and must not occupy the main pool. Not pipelined,
+   * because COPY cannot be pipelined.
    */
   streamPool: pg.Pool;
-  /** Connections for imports; not pipelined, because imports use COPY. */
+  /** Connections for imports; not pipelined, because imports use COPY, which cannot be pipelined. */
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;
-  /** Limiter for queries on the main pool that try to read a list within a second. */
+  /** Limiter for main-pool queries that try to read a list within a second. */
   shortReads: LongReads;
-  /** Limiter for transactions on the main pool that wait for the catalogue's lock. */
+  /** Limiter for main-pool transactions that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Limiter for transactions on the main pool that may wait long for a lock other than the catalogue's. */
+  /** Limiter for main-pool transactions that might wait long for a lock other than the catalogue's. */
   changers: LongReads;
-  /** Limiter for transactions on the main pool that never wait long for a lock. */
+  /** Limiter for main-pool transactions that never wait long for a lock. */
   keepers: LongReads;
   /** Limiter for GraphQL queries, most of which are short. */
   queries: LongReads;
@@ -90,7 +90,7 @@ export interface DatabaseOptions {
 
 /**
  * Time without a statement after which a stalled process loses its open transaction and locks. This limit does not
- * apply to list streams: a client may read slowly, and a stream does not hold locks.
+ * apply to list streams: a client can read slowly, and a stream does not hold locks.
  */
 const STANDSTILL_MS = 60_000;
 
@@ -106,8 +106,8 @@ const CONNECT_MS = 30_000;
  */
 const KEEP_ALIVE_MS = 10_000;
 /**
- * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms of queries. Making a
- * plan takes 1 ms, and caching a plan takes 5 kB or more.
+ * Maximum number of cached query plans in Prisma. Applications use a few dozen different queries. Making a plan takes 1
+ * ms, and caching a plan takes 5 kB or more.
  */
 const PLANS = 250;
 /** Time limit for a heartbeat. After a heartbeat that exceeds the limit, the next heartbeat opens a new connection. */
@@ -122,12 +122,13 @@ const CLOSE_MS = 3000;
 const LONG_LISTS = 16;
 /** Connections for imports. A gateway runs one import at a time. */
 const IMPORTS = 4;
-/** Connections for short statements in a gateway. */
+/** Number of connections for short statements in a gateway. */
 const SHORT_WORK = 20;
-/** Connections for short statements in an engine's process. */
+/** Number of connections for short statements in an engine process. */
 export const ENGINE_POOL = 6;
 /**
- * Connections for notifications, for checking whether the database answers, and for heartbeats while the pool is full.
+ * Number of connections for notifications, for checking whether the database answers, and for heartbeats while the pool
+ * is full.
  */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
@@ -143,11 +144,11 @@ const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 /** Maximum number of connections of a process, by process type. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
-  /** Connections of one engine process, which serves a drive or runs the jobs. */
+  /** Number of connections of an engine process, which serves one drive or runs the jobs. */
   engine: ENGINE_POOL + VITAL_CONNECTIONS,
 };
 
-/** Connections of an idle process: one listens for notifications, and one queries for work. */
+/** Number of connections of an idle process: one listens for notifications, and one queries for work. */
 export const IDLE_CONNECTIONS = 2;
 
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {
@@ -222,7 +223,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   };
 }
 
-/** Creates the limiters for pools with `connections` and `streams` connections. */
+/** Creates the limiters for a main pool of `connections` connections and a stream pool of `streams` connections. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists

@@ -4,8 +4,8 @@
  * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a
  * plan made for a nearly empty table would scan the whole table for minutes, until PostgreSQL has new statistics. A
  * prepared statement ends with its connection. On a live connection, a prepared statement becomes invalid if a
- * migration changes a column's type or a pooler drops the statement. The connection then uses new names for all
- * statements (line.ts). The failed statement or its transaction is run again.
+ * migration changes a column's type or a pooler drops the statement. After a statement becomes invalid, its connection
+ * uses new names for all statements (line.ts). Tapegate runs the failed statement or its transaction again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
@@ -18,8 +18,8 @@ const MAX_NAMES = 500;
 const names = new Map<string, string>();
 
 /**
- * Gives the statement a name, and returns it. The name has no effect if the statement becomes part of another
- * statement.
+ * Gives the statement a name, and returns the statement. The name has no effect if the statement becomes part of
+ * another statement.
  */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);
@@ -44,7 +44,7 @@ const NOT_THERE = '26000';
 
 /**
  * Whether a statement failed because its prepared form became invalid. The failed statement had no effect, so its
- * transaction may be run again. The error code 0A000 is not specific, and messages depend on the server's language. So
+ * transaction can be run again. The error code 0A000 is not specific, and messages depend on the server's language. So
  * the check compares the name of the PostgreSQL routine that reported the error.
  */
 export function isUseless(error: unknown): boolean {

@@ -1,8 +1,8 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
  * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
- * are several servers, finds the one that accepts writes. The same connection listens for notifications, so that an
- * idle process does not need a second connection.
+ * are several servers, finds the one that accepts writes. The connection that checks the database also listens for
+ * notifications, so that an idle process needs only one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -34,7 +34,7 @@ const TOO_MANY_CONNECTIONS = '53300';
 const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
 
 interface Listener {
-  /** Called whenever a connection begins to listen. Notifications sent before this call may have been missed. */
+  /** Called whenever a connection begins to listen. Notifications sent before this call might have been missed. */
   onBegin(): void;
   onNotification(payload: string | undefined): void;
   onEnd(): void;
@@ -73,7 +73,7 @@ export class Pulse {
 
   /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // drop the connection when `run` ends, because `run` may open one even after `close` was called
+    // drop the connection when `run` ends, because `run` might open one even after `close` was called
     this.running = this.run().finally(() => this.drop());
   }
 
@@ -114,7 +114,7 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // check again immediately, because one connection may break while the server works
+        // check again immediately, because one connection might break while the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -271,8 +271,8 @@ function causesOf(error: unknown): unknown[] {
 }
 
 /**
- * Whether the error shows that the server is up. The server may have no free connection, or this process may lack
- * resources to reach it.
+ * Whether the error shows that the server is up. A running server might have no free connection, or this process might
+ * lack the resources to reach it.
  */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);

@@ -18,7 +18,7 @@ interface Facts {
   trigramSchema: string | null;
   mayUse: boolean | null;
   mayCreate: boolean | null;
-  /** Tables and sequences that the role may not read or write. */
+  /** Tables and sequences that the role is not allowed to read or write. */
   closed: string | null;
 }
 

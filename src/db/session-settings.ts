@@ -12,7 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** The only current value that the setting may overwrite; undefined if it may overwrite any value. */
+  /** The only existing value that this setting overwrites; undefined if it overwrites any value. */
   replaces?: string;
 }
 
@@ -105,7 +105,8 @@ const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction
 
 /**
  * Splits a connection's configuration into a configuration without settings, and a statement that applies the settings.
- * @param config the configuration for `pg.Client`; `statement_timeout` and similar options count as required settings
+ * @param config the configuration for `pg.Client`; `statement_timeout` and similar options are treated as required
+ *   settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
   config: pg.ClientConfig;
@@ -114,7 +115,7 @@ export function withSettings(config: pg.ClientConfig = {}): {
 } {
   const { connectionString, ...given } = config;
   const encryption = connectionString ? readEncryption(connectionString) : undefined;
-  // parse the URL as pg does, because it may contain options
+  // parse the URL as pg does, because the URL can contain options
   const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
   const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
   const ofConnection = OF_CONNECTION.flatMap((name) =>

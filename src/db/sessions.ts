@@ -9,13 +9,13 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** Time limit for an answer. A pooler without a free connection may let a client wait longer. */
+/** Time limit for an answer. A pooler without a free connection might let a client wait longer. */
 const ANSWER_MS = 10_000;
 
 /**
- * Compares the server process of an idle client with the server processes of two clients that each have an open
- * transaction. A pooler in transaction mode gives the idle client's server connection to another client, or moves the
- * idle client to another server connection. Changes nothing and leaves no state on a shared connection.
+ * Compares an idle client's server process with those of two clients that each have an open transaction. A pooler in
+ * transaction mode gives the idle client's server connection to another client, or moves the idle client to another
+ * server connection. Changes nothing and leaves no state on a shared connection.
  * @throws Error unless each session has its own server connection
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {
@@ -40,7 +40,7 @@ export async function requireSessions(config: pg.ClientConfig): Promise<void> {
     if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
     throw error;
   } finally {
-    // ignored, because the pooler may have closed the connection
+    // ignored, because the pooler might have closed the connection
     await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
 }

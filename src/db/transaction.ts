@@ -18,7 +18,7 @@ export interface Transaction {
   send(statement: Sql): void;
   /** Runs `work` once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
-  /** Runs `callback` after the commit of the successful attempt. The callback must not throw. */
+  /** Runs `callback` after the successful attempt has committed. The callback must not throw. */
   afterCommit(callback: () => void): void;
 }
 
@@ -57,9 +57,9 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Names of transactions that may handle ten million files. Each statement of a long transaction may take an hour.
- * Statements of all other transactions have the connection's time limit. Waits for locks have the connection's time
- * limit in all transactions. (An import's connection has no limit.)
+ * Names of transactions that might handle ten million files. Each statement of a long transaction can take up to an
+ * hour. Statements of all other transactions have the connection's time limit. Waits for locks have the connection's
+ * time limit in all transactions. (An import's connection has no limit.)
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -197,7 +197,7 @@ class TransactionSession {
   }
 
   /**
-   * Commits the transaction. If the connection breaks during the commit, the commit may have reached the server
+   * Commits the transaction. If the connection breaks during the commit, the commit might have reached the server
    * although no answer arrives.
    */
   async commit(): Promise<void> {
@@ -279,7 +279,9 @@ class TransactionSession {
   }
 }
 
-/** Codes that a pooler reports after losing its connection to PostgreSQL, so that a commit's outcome is unknown. */
+/**
+ * Error codes that a pooler reports after losing its connection to PostgreSQL, which leaves a commit's outcome unknown.
+ */
 const BROKEN_CODES = /^08/;
 
 /** Returns whether the server itself rejected a statement, in which case the transaction was not committed. */

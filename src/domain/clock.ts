@@ -4,7 +4,7 @@
  * After the clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind CLOCK).
  * While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some minutes in
  * which no process contradicts the clock, or when an operator resumes it. Resuming the clock deletes the stored
- * readings, so that every process accepts the server's time. A process may be killed at any point, because each row of
+ * readings, so that every process accepts the server's time. A process can be killed at any point, because each row of
  * the stored state is written by a single statement.
  */
 
@@ -21,7 +21,7 @@ export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 const STEADY_SECONDS = 300;
 /**
  * Largest jump, in seconds, that is accepted after the clock has been steady for some minutes. A suspended virtual
- * machine or a late NTP correction may cause a small jump.
+ * machine or a late NTP correction can cause a small jump.
  */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
@@ -55,7 +55,10 @@ export class ClockWatch {
   private settlesUntil = Number.NEGATIVE_INFINITY;
   /** The last clock jump that this process saw, and the time since which the jump's size has not changed. */
   private jump: { ahead: number; since: number } | undefined;
-  /** The end of the clock's suspension, as last read, and the time at which this process first read it. */
+  /**
+   * The end of the clock's suspension, as last read from the database, and the time at which this process first read
+   * that value.
+   */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
   constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {
@@ -184,7 +187,8 @@ export class ClockWatch {
    * @returns whether the suspension has ended
    */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
-    if (suspendedUntil === null) return false; // an operator suspended the clock, so only an operator may resume it
+    // an operator suspended the clock, so only an operator is allowed to resume it
+    if (suspendedUntil === null) return false;
     if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
     const { rowCount } = await this.ctx.db.pool.query(
@@ -220,7 +224,7 @@ export class ClockWatch {
 
 /**
  * Judges the server's time when a process starts on a host that has not stored a reading since it booted.
- * @param known `last`: time of the last stored reading; `ahead`: size of a known jump in seconds; `host`: time of this
+ * @param known `last`: time of the last stored reading; `ahead`: size of a known jump in seconds; `host`: time on this
  *   host's clock. Times are in seconds since 1970.
  * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if nothing
  *   shows yet which time is right

@@ -1,7 +1,7 @@
 /**
- * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that
- * were committed before the client's request. So a list contains all earlier changes by the same caller, even through
- * other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
+ * Reads lists from the standbys that TAPEGATE_DATABASE_READ_URL names. A standby serves a list only if it has all
+ * changes that were committed before the client's request. So a list contains all earlier changes by the same caller,
+ * even through other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -33,7 +33,7 @@ const CHECK_MS = 1000;
 const LOST_MS = 5000;
 /** Minimum time that Tapegate waits for a standby's answer. */
 const ANSWER_MS = 100;
-/** Interval of queries to a standby that lags behind. */
+/** Interval between queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
 /**
  * Log that discards the messages about a standby's connections and clock. Only the reason why lists are not read from a
@@ -115,7 +115,7 @@ class Standby implements StandbyStatus {
 
   /**
    * Waits until the standby has all changes that the primary has now.
-   * @returns whether lists may be read from the standby
+   * @returns whether lists can be read from the standby
    */
   async catchUp(primary: Database, waitMs: number): Promise<boolean> {
     const until = performance.now() + waitMs;
@@ -177,9 +177,9 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see the
- * followed server's timeline, reads the timeline of the last restart point. For some minutes after a promotion, that
- * timeline may be older, but it is never newer.
+ * Reads a standby's position, with the timeline of the server that the standby follows. If the role is not allowed to
+ * see the followed server's timeline, reads the timeline of the last restart point. For some minutes after a promotion,
+ * the restart point's timeline might be older than the server's, but it is never newer.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,

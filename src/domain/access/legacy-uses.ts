@@ -19,13 +19,13 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last counted request. The counts are stored under the request's date. */
+  /** Time of the last counted request. The counts are stored under that request's date. */
   lastAt: string;
 }
 
 /**
  * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
- * has a quota, because callers could invent names. Locks the quotas of the stored users, so that none of them is purged
+ * has a quota, because callers could invent names. Locks the quotas of the stored users, so that no such user is purged
  * meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {

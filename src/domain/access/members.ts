@@ -28,7 +28,9 @@ interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** Tells gateways to drop cached rights. Used in statements that notify gateways only if a member changes. */
+/**
+ * Notifies gateways to drop cached rights. Statements use this expression to notify gateways only if a member changes.
+ */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**

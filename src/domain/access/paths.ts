@@ -14,15 +14,15 @@ export function isRuled(caller: Caller): boolean {
 }
 
 /**
- * Returns the user and the groups whose path rules apply to files that join the caller's requests later. `ruledGroups`
- * is null if no path rules apply to the caller.
+ * Returns the user and the groups whose path rules decide whether a file can join the caller's requests later.
+ * `ruledGroups` is null if no path rules apply to the caller.
  */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
 /**
- * Returns whether path rules may hide files from the caller. If path rules may hide files, the caller does not get
+ * Returns whether path rules might hide files from the caller. If path rules might hide files, the caller does not get
  * estimated counts, which would reveal hidden files.
  */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
@@ -88,7 +88,7 @@ export async function readAllowed(
 
 /**
  * Returns a function that filters paths by the current path rules; undefined if no rule applies. Long-running readers
- * may keep the function, because they are restarted when path rules change.
+ * can keep the function, because they are restarted when path rules change.
  */
 export async function readPathFilter(
   { caller, db }: Context,

@@ -74,7 +74,7 @@ export function auditRowOfChange(
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/** Returns the statement that writes an audit row for each selected object, for a change made outside operations. */
+/** Returns the statement that writes an audit row for each selected object, for a change that no operation made. */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -151,10 +151,10 @@ interface Repeats {
 }
 
 /**
- * Records refused actions in the audit. In each minute, the first refusal with the same caller, operation and error
- * code gets an audit row immediately. At the end of the minute, one more row contains the number of repeated refusals.
- * After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. A killed process
- * loses the counts of its last minute.
+ * Records refused actions in the audit. In each minute, the first refusal for each combination of caller, operation and
+ * error code gets an audit row immediately. At the end of the minute, one more row contains the number of repeated
+ * refusals. After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. A
+ * killed process loses the counts of its last minute.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;
@@ -181,7 +181,7 @@ export class Refusals {
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
-    // count refusals by caller if the caller is authenticated, otherwise by address
+    // count refusals by caller; if the caller is not authenticated, by address
     const own = JSON.stringify([group || [way, name, asker.address], action.operation, code]);
     const rows = this.rows.get(group) ?? 0;
     const isFirst = !this.repeats.has(own);
@@ -201,7 +201,7 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes caller names from pending counts, because a purged user may be among the callers. */
+  /** Removes caller names from pending counts, because a purged user might be among the callers. */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };

@@ -1,7 +1,7 @@
 /**
- * Audits changes made for callers. The audit row for a success is written in the same transaction as the change, and
- * only if the caller's login is still valid. The audit row for a rejection is written separately, because the change's
- * transaction is rolled back.
+ * Audits the changes that callers request. The audit row for a success is written in the same transaction as the
+ * change, and only if the caller's login is still valid. The audit row for a rejection is written separately, because
+ * the change's transaction is rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -16,8 +16,8 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 /**
  * Returns the statement that audits a successful change, to run in the change's transaction or as part of its only
  * statement.
- * @param more details known only after the change. `each` selects the changed objects, and is required if the call may
- *   leave everything unchanged
+ * @param more details known only after the change. `each` selects the changed objects, and is required if the call
+ *   might not change anything
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
@@ -40,10 +40,7 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/**
- * Operations that never wait long for a lock, because imports and new requests do not lock the rows that these
- * operations change for long.
- */
+/** Operations that never wait long for a lock, because imports and new requests lock the changed rows only briefly. */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
@@ -58,7 +55,7 @@ const neverWaiting: ReadonlySet<Changing> = new Set([
   'removeDisk',
 ]);
 
-/** Operations that may invalidate the caller's own token. */
+/** Operations that can invalidate the caller's own token. */
 const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'purgeUser']);
 
 interface Change {
@@ -73,9 +70,9 @@ type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow it. If the roles do not allow the operation, the
- * audit omits the caller's input. The function `work` must make all other checks, and must run the statement from
- * `auditEntry` exactly once.
+ * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
+ * operation, the audit omits the caller's input. The function `work` must make all other checks, and must run the
+ * statement from `auditEntry` exactly once.
  * @param action `given` is truncated, and must not contain secrets
  */
 export async function audited<T>(

@@ -2,8 +2,8 @@
  * Retires volumes. A retired volume does not contain or receive copies. A retirement first marks the volume as retired.
  * Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not reserve positions
  * on it, and imports to it are rejected. In a second phase, the retirement removes the volume's copies from the
- * catalogue. Each step of this phase holds the catalogue lock. If the process dies, the next retirement of the volume
- * continues the work.
+ * catalogue. Each step of the second phase holds the catalogue lock. If the process dies, the next retirement of the
+ * volume continues the work.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -34,7 +34,7 @@ export interface RetiredVolume {
   /** Number of files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were already withdrawn. */
   files: number;
   bytes: bigint;
-  /** Number of files with another copy that can be read. */
+  /** Number of files that have another readable copy. */
   elsewhere: number;
   withdrawn: number;
   requests: number;
@@ -234,7 +234,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // check again under the locks: a file's other copy may have failed meanwhile
+  // check again under the locks: a file's other copy might have failed meanwhile
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
@@ -250,7 +250,7 @@ const isBeingRead = (volumeId: number): Sql =>
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // check again under the locks: a file's other copy may be usable by now
+  // check again under the locks: a file's other copy might be usable by now
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;

@@ -151,8 +151,8 @@ async function addSharing(tx: Transaction, fromId: number): Promise<void> {
 
 /**
  * Rejects a move to a volume that cannot take the files.
- * @throws InUseError if a position on `to` is taken, or `to` contains the other copy of a file; InvalidInputError if
- *   `to` is in another library
+ * @throws InUseError if a position on `to` is taken, or `to` contains a file's other copy; InvalidInputError if `to` is
+ *   in another library
  */
 async function refuseTaken(
   query: Query,
@@ -192,7 +192,7 @@ async function refuseTaken(
   }
 }
 
-/** SQL condition that the files `f` and `g` have the same bytes, so that they may share a position. */
+/** SQL condition that the files `f` and `g` have the same bytes, so that they can share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
@@ -228,8 +228,8 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Gives waiting recalls of files in the table `known` the new positions, and resets their attempts. Retries failed
- * files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
+ * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempts. Retries
+ * failed files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
  * (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {

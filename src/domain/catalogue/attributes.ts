@@ -30,7 +30,7 @@ export function parseFileTime(text: string): string | undefined {
   return timeFromMicros(sign === '-' ? -micros : micros);
 }
 
-/** The largest user or group id. The number after it stands for "no user" or "no group". */
+/** The largest user or group id. The next larger number stands for "no user" or "no group". */
 const MAX_OWNER = 2n ** 32n - 2n;
 
 export function parseOwner(text: string): bigint | undefined {

@@ -87,7 +87,7 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
- * add files to it. Between steps, a file may be renamed to a path before the current page. So all pages are repeated
+ * add files to it. Between steps, a file might be renamed to a path before the current page. So all pages are repeated
  * until one page contains all remaining files, or until a round over all pages does not change any file.
  * @param step called with the number of files that earlier steps have changed
  */

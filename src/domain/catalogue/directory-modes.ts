@@ -30,7 +30,7 @@ export const RENAMED = '/.tapegate-renamed';
 
 /**
  * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
- * modes give, because two trees can be archived to one path. Recording the same modes again changes nothing.
+ * modes grant, because two trees can be archived to the same path. Recording the same modes again changes nothing.
  * @param prefix logical path of the archived tree. Parent directories get the tree's access, unless they are already
  *   recorded or contain files outside the tree.
  */
@@ -90,8 +90,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 }
 
 /**
- * Copies the recorded modes of a renamed directory and its subdirectories to the new path. A mode that is already
- * recorded at the new path stays.
+ * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Keeps modes that are already
+ * recorded at the new path.
  * @param of.from,of.to paths with a trailing slash
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
@@ -106,7 +106,7 @@ export async function renameDirectories(tx: Transaction, { from, to }: { from: s
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through its parent directory: the permissions that both directories give.
+ * Restricts access to a directory to the permissions that its parent directory also grants.
  * @param above access to the parent directory, restricted in the same way by the directories above it
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
@@ -120,8 +120,8 @@ export function restrictAccess(above: Access, { mode, gid }: Access): Access {
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
 /**
- * Returns the mode for a copy that is stored outside its file's directory. The mode does not give any permission that
- * the directory withholds.
+ * Returns the mode for a copy that is stored outside its file's directory. The mode grants only permissions that the
+ * directory also grants.
  */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);

@@ -84,7 +84,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 }
 
 /**
- * Returns the SQL condition for a filter of files. Leaves out the conditions for absent fields, so that the planner can
+ * Returns the SQL condition for a file filter. Leaves out the conditions for absent fields, so that the planner can
  * choose an index.
  */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
@@ -151,7 +151,7 @@ interface KnownPosition {
 
 /**
  * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
- * `volume`. If both files are on `volume`, or neither is, returns the renamed file.
+ * `volume`. If both or none of the files are on `volume`, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

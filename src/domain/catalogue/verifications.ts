@@ -27,7 +27,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
 
 /**
  * Returns the SQL condition that the tape copy of the file `f` must be verified now; `w` is the file's row in the table
- * `verification`. A copy in a staging library is verified only if this row exists, because reading may cost money.
+ * `verification`. A copy in a staging library is verified only if the row exists, because reading the copy might cost
+ * money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -149,7 +150,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /** Whether to also verify copies in staging libraries for the first time, although reading may cost money. */
+  /** Whether to also verify copies in staging libraries for the first time, although reading them might cost money. */
   staged?: boolean | null | undefined;
 }
 

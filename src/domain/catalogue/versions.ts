@@ -1,5 +1,5 @@
 /**
- * Versions and tape copies of a file. An import may change a file's bytes, or their position on tape. A copy on disk
+ * Versions and tape copies of a file. An import can change a file's bytes, or their position on tape. A copy on disk
  * and a running recall belong to the version that was read from tape. If the first of two tape copies is unreadable,
  * Tapegate swaps the two copies and records the failed copy's error. A file fails only if both copies have failed.
  */
@@ -11,9 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. The rows' sizes must be equal. If the rows' checksums
- * are equal too, their bytes are the same. If the later row has no checksum, the rows' positions must be equal. If the
- * earlier row has no position, both rows need only name the same volume, because the path identifies the file.
+ * Returns the condition that two rows describe the same bytes. Both rows must have the same size, and the same
+ * checksum. If the later row does not have a checksum, both rows must have the same position instead. If the earlier
+ * row does not have a position, it is enough that both rows name the same volume, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */

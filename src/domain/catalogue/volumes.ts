@@ -67,7 +67,7 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue may lack reserved positions after the database was restored from a backup, or after a failover lost the
+ * catalogue might lack reserved positions after the database was restored from a backup, or after a failover lost the
  * last transactions.
  * @param last the last used position in the library
  */
@@ -88,7 +88,7 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether the volume is suspended, retired, or in another library, so that positions on it cannot be reserved. */
+  /** Whether positions on the volume cannot be reserved, because it is suspended, retired, or in another library. */
   isClosed: boolean;
 }
 

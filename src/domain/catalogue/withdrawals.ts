@@ -102,7 +102,8 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 
 interface Withdrawal {
   /**
-   * Live requests that contain a withdrawn file or its path. The caller must have locked the requests and their quotas.
+   * Live requests that contain a withdrawn file, or list its path. The caller must have locked the requests and their
+   * quotas.
    */
   requestIds: readonly number[];
   why: string | null;
@@ -155,8 +156,8 @@ export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
   /**
-   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more files, the
-   * import fails.
+   * Maximum percentage of the files below the prefix that the import is allowed to withdraw. If the list omits more
+   * files, the import fails.
    */
   mostPercent: number;
 }
@@ -239,8 +240,8 @@ export interface PurgedFiles {
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
 /**
- * SQL condition that the file `f` is on disk, in a live request, or staged by a library. A live request in which the
- * file has failed does not count.
+ * SQL condition that the file `f` is on disk, in a live request, or staged by a library. The condition ignores live
+ * requests in which the file has failed.
  */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
@@ -304,7 +305,7 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // check under the lock: a file may have been requested after the files were selected
+  // check under the lock: a file might have been requested after the files were selected
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
