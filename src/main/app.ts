@@ -152,8 +152,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close the streams before the events end, because a stream whose events end would report its operation as
-        // complete
+        // close the streams before the events end, because a stream reports its operation as complete if its events end
         graphql.close();
         ctx.events.endReaders();
       };
@@ -173,8 +172,8 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. Tolerates a slow client, unless other callers wait for its
- * slot (db/lists/long-reads.ts).
+ * Closes a connection whose client neither reads nor sends. Tolerates a slow client, unless other callers wait for the
+ * client's slot (db/lists/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
@@ -237,8 +236,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that returns why engines have fenced this Tapegate, or null if they have not. The function caches
- * the reason, and returns the cached reason if the database is slow.
+ * Returns a function that finds out why engines have fenced this Tapegate. The function returns null if they have not,
+ * and the last known answer if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;

@@ -25,7 +25,7 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * Creates the program. Its commands inherit its settings.
+ * Creates the program, whose commands inherit its settings.
  * @param where the last line of the help, which describes the environment
  * @param args command-line arguments; code is loaded only for the commands that they name
  */

@@ -1,6 +1,7 @@
 /**
- * The table of commands, in the order of the help, with each command's group and description. Loads a command's source
- * file only if the arguments name the command, because loading all files would take longer than most commands run.
+ * The table of commands, with each command's group and description, in the order in which the help lists them. Loads a
+ * command's source file only if the arguments name the command, because loading all files would take longer than most
+ * commands run.
  */
 import type { Command } from 'commander';
 
@@ -17,13 +18,16 @@ export interface CommandFile {
   commands: Record<string, Description>;
 }
 
-/** A program's commands, in the order of its help, and the last line of the help, which describes the environment. */
+/**
+ * A program's commands, in the order in which its help lists them, and the help's last line, which describes the
+ * environment.
+ */
 export interface Commands {
   commands: readonly CommandFile[];
   where: string;
 }
 
-/** Assigns the commands in several files to one group in the help. */
+/** Lists the commands in several files as one group in the help. */
 function inGroup<Name extends string>(
   group: string,
   files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,

@@ -25,11 +25,11 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading now. The queue no longer contains these files. */
+  /** Total size of the files that the drive is reading now. They are no longer in the queue. */
   runningBytes: number;
 }
 
-/** One volume's stay in a drive. Times are in seconds. */
+/** The period during which one volume is in a drive. Times are in seconds. */
 export interface Stay {
   drive: string;
   volumeId: number;
@@ -48,7 +48,7 @@ interface Turn {
 }
 
 export interface Ahead {
-  /** The volumes' stays in drives, sorted by start time. */
+  /** The volumes' periods in drives, sorted by start time. */
   stays: Stay[];
   /** Returns when one user's files on a volume will be read; undefined if no drive will read the volume. */
   turnOf(volumeId: number, user: string): Turn | undefined;
@@ -147,7 +147,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here files that still wait on the volume; any drive may read them later */
+  /** Unmounts the volume. @param here files that still wait on the volume; any drive can read them later */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -212,7 +212,7 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /** Number of files read in the step; usually a fraction, because a step may end in the middle of a file. */
+  /** Number of files read in the step; usually not an integer, because a step can end in the middle of a file. */
   files: number;
   bytes: number;
   /** Time at which the step ends, in seconds. */
@@ -230,7 +230,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time, in seconds, up to which `shares` have been reduced to discount older drive time. */
+  /** Time, in seconds, for which `shares` was last computed; older drive time counts less. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

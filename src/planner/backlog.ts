@@ -53,7 +53,7 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // `users` recomputes the entry
+      if (known?.delete(queue.volume)) this.demands.delete(user); // recomputed by `users`
       if (known?.size === 0) this.candidates.delete(user);
     }
   }

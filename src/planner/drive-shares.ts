@@ -25,11 +25,11 @@ export interface SharedDrive {
 
 export interface DrivesAndAskers {
   drives: readonly SharedDrive[];
-  /** Other engines that currently request one more drive. */
+  /** Other engines that currently want another drive. */
   askers: readonly SharingEngine[];
 }
 
-/** Returns the free drives that this engine must leave to requesting engines with a greater claim. */
+/** Returns the free drives that this engine must leave to engines that want a drive and have a greater claim. */
 export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
   const greater = askers.filter((asker) => isGreaterClaim(asker, countOf(asker, drives), engine, own));

@@ -8,8 +8,9 @@
  * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
  * the planned end assumes the library's usual wait time.
  *
- * The latest end is twice the planned time, plus, on media with a mount time, 1.5 sweeps for other users. In
- * simulations with later requests, nine out of ten requests ended before their latest end (bench/ranges.ts).
+ * The latest end allows twice the planned time. On media that take time to mount, it also allows 1.5 sweeps for other
+ * users. In simulations that add more requests later, nine out of ten requests ended before their latest end
+ * (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -31,9 +32,9 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files, which are then no longer queued. */
+  /** Whether a drive is already reading the files. If so, they are no longer queued. */
   isReading: boolean;
-  /** Earliest time of the next read attempt, in seconds; undefined if the files may be read immediately. */
+  /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;
   /** State of the files at a staging library; undefined for a library with drives. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
@@ -42,14 +43,14 @@ export interface PartAhead {
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Number of working drives, or of a staging library's readers, keyed by library id. */
+  /** Number of a library's working drives, or of a staging library's readers, keyed by library id. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }
 
 /**
- * Returns the range of end times for a request. Each part consists of the request's waiting files on one volume.
- * Returns undefined if no drive will read some of the files, or if a library's wait time is unknown.
+ * Returns the range of end times for a request, whose `parts` are its waiting files on each volume. Returns undefined
+ * if no drive will read some of the files, or if a library's wait time is unknown.
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
@@ -88,8 +89,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
- * the library's disk, plus the time to read them.
+ * Returns the range of end times for files at a staging library. Each end time is when the files arrive on the
+ * library's disk, plus the time needed to read them.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

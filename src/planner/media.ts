@@ -12,7 +12,7 @@ export interface Medium {
   name: string;
   capacityBytes: number;
   streamBytesPerSecond: number;
-  /** Seconds that the robot and the drive need to load a volume, until the tape is at the load point. */
+  /** Seconds that the robot and the drive need to load a volume and wind the tape to the load point. */
   mountSeconds: number;
   /** Seconds that the drive and the robot need to rewind, unload and store a volume. */
   unmountSeconds: number;
@@ -101,8 +101,8 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 
 /**
  * Returns the average seconds per locate for files that are spread over a volume and read in a good order. The formula
- * is fitted to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3
- * s).
+ * is fitted to the read orders that src/planner/order.ts computes for LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3
+ * s, 1,000 files 11.3 s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;

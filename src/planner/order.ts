@@ -3,8 +3,8 @@
  *
  * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
  * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
- * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next takes
- * 9 to 17 % longer than the lower bound.
+ * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next would
+ * take 9 to 17 % longer than that bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -23,7 +23,7 @@ interface ReadOrder {
 
 /**
  * Maximum number of files that are ordered together; longer queues are split. Solving the relaxation for this many
- * files takes a few milliseconds, and the time grows fast with the number of files.
+ * files takes a few milliseconds; the time grows fast as files are added.
  */
 const PIECE = 250;
 
@@ -71,8 +71,8 @@ function cut(byPlace: readonly number[]): number[][] {
 }
 
 /**
- * Orders the files in one part of the queue. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n
- * are the files.
+ * Orders the files in one part of the queue. Node 0 is the head, to which a return costs nothing; nodes 1 to n are the
+ * files.
  */
 function solvePiece(
   medium: Medium,
@@ -102,8 +102,8 @@ function solvePiece(
 const FORBIDDEN = 1e9;
 
 /**
- * Assigns the cheapest successor to each node, by shortest augmenting paths (Jonker and Volgenant 1987). Takes O(n³)
- * steps at most.
+ * Assigns the cheapest successor to each node, by shortest augmenting paths (Jonker and Volgenant 1987). Takes at most
+ * O(n³) steps.
  */
 function assign(cost: Float64Array, n: number): Int32Array {
   const rowPotential = new Float64Array(n + 1);
@@ -151,7 +151,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins an assignment's cycles, beginning with the smallest, each at the lowest cost. */
+/** Joins an assignment's cycles into one, beginning with the smallest, at the lowest cost for each join. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

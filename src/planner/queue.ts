@@ -3,7 +3,7 @@
  * schedule.ts chooses volumes; order.ts orders the files on a volume.
  *
  * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
- * files wait than the library stages at the same time, the last files wait several times as long.
+ * files wait than the library can stage at the same time, they are assumed to arrive in several rounds.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -69,7 +69,7 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
-/** Limits on a batch, in bytes and in files. A drive reads a full batch in about a second. */
+/** Maximum bytes and files per batch. A drive reads a full batch in about a second. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
@@ -101,8 +101,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * Limits on the files that may be requested at the same time. If `bytes` is undefined, only the restore area limits
-   * the bytes.
+   * Maximum number of files, and of their bytes, that can be requested at the same time. If `bytes` is undefined, only
+   * the restore area limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   /** All files that wait at the library, including requested files. */
@@ -123,7 +123,7 @@ interface WaitRange {
   latest: number;
 }
 
-/** Fraction of requests that should finish by the latest estimate. */
+/** Fraction of requests that should end before their latest estimated end. */
 const KEPT_PART = 0.9;
 
 /** Returns how much longer files at a staging library will wait, in seconds; undefined if unknown. */
@@ -144,8 +144,8 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
 }
 
 /**
- * Returns the possible remaining wait times of files that have waited for `seconds`. If no earlier file waited longer,
- * the remaining wait time is between 0 and `seconds`.
+ * Returns the possible remaining wait times of files that have already waited for `seconds`. If no earlier file waited
+ * longer, assumes a remaining wait between 0 and `seconds`.
  */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;
@@ -162,7 +162,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the wait times, or `most` quantiles if there are more than `most` wait times. */
+/** Returns the wait times or, if there are more than `most`, that many of their quantiles. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

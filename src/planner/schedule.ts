@@ -6,17 +6,17 @@
  * bytes that all users requested.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the user's volume that has
- * waited longest is next, regardless of its requested bytes per drive second.
+ * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the next volume is the one with
+ * the user's oldest request, regardless of its requested bytes per drive second.
  *
- * If a volume's queue is small and recent, the volume is not mounted yet, so that one mount serves more files.
+ * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
  *
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
  * Users whose shares differ by less than `turnSeconds` share a turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
- * `sweepSeconds`. Afterwards, the drive leaves if a user with files on another volume has had less drive time, and the
- * difference exceeds `turnSeconds`.
+ * `sweepSeconds`. Afterwards, the drive leaves if a user with files on another volume has had less drive time, by more
+ * than `turnSeconds`.
  *
  * The planner's rules ensure that no file waits forever.
  */
@@ -36,8 +36,8 @@ export interface SchedulePolicy {
   /** Maximum duration of a sweep over all users' files on a volume, in seconds. */
   sweepSeconds: number;
   /**
-   * A small queue (below both `collectFiles` and `collectBytes`) waits up to `collectSeconds` for more files, if a
-   * mount takes time.
+   * If mounting takes time, a small queue (below both `collectFiles` and `collectBytes`) waits up to `collectSeconds`
+   * for more files.
    */
   collectFiles: number;
   collectBytes: number;
@@ -45,9 +45,9 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume; in that time, it could stream
- * `collectBytes`. `quantumSeconds` is five times as long as a mount and an unmount, and `turnSeconds` is fifteen times
- * as long. If all users request all files, mounts take a fifteenth of the drive time.
+ * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume. In that time, it could stream
+ * `collectBytes`; `quantumSeconds` is five times that time, and `turnSeconds` is fifteen times. If all users request
+ * all files, mounting takes a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -103,7 +103,7 @@ export function chooseNext<Queue extends VolumeQueue>(
 /**
  * Returns whether a drive should leave a volume that still has waiting files.
  * @param mounted.here users whose files wait on the mounted volume
- * @param others the backlog of volumes that no drive has mounted
+ * @param others the backlog of unmounted volumes
  */
 export function isTimeToLeave(
   mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
@@ -134,7 +134,7 @@ export interface Sweep {
 
 /**
  * Returns the users whose files on a volume are read next. They are the users in the next turn and, if the sweep has
- * time, users in later turns. A running sweep keeps its users, unless a user with a higher priority arrives.
+ * time, in later turns. A running sweep keeps its users, unless a user with a higher priority joins.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -180,7 +180,7 @@ export function readingSeconds(medium: Medium, users: readonly UserQueue[]): num
   return estimateReading(medium, files, bytes);
 }
 
-/** Returns a backlog of the queues that are large or old enough for a mount. */
+/** Returns a backlog of the queues that are large or old enough for their volume to be mounted. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
@@ -192,8 +192,7 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
 }
 
 /**
- * Returns functions that compare users by priority, by recent drive time, and by the age of their oldest request, in
- * this order.
+ * Returns functions that compare users by priority, then by recent drive time, then by the age of their oldest request.
  */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
@@ -214,7 +213,7 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
 
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** Returns how many of a user's drive seconds still count after `seconds`. */
+/** Returns how many of a user's drive seconds still count when `seconds` more have passed. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

@@ -91,10 +91,7 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/**
- * Error codes for unsupported or forbidden calls and values. An attribute is skipped if setting it fails with one of
- * these codes.
- */
+/** Codes of errors after which an attribute stays unset, because the call or value is unsupported or forbidden. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {

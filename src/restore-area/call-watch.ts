@@ -1,5 +1,5 @@
 /**
- * Limits how long this process waits for calls that may hang. A call that hangs in the kernel cannot be ended, and
+ * Limits how long this process waits for calls that might hang. A call that hangs in the kernel cannot be ended, and
  * occupies one of the process's few threads. After a time limit, the caller stops waiting, and the parent process ends
  * this process (src/main/engine-process.ts).
  */
@@ -24,8 +24,8 @@ export class HungError extends TapeError {
   }
 
   /**
-   * Returns whether the hung call is on this disk. A call on another disk may only appear to hang, because it waits for
-   * the thread that the hung call blocks.
+   * Returns whether the hung call is on this disk. A call on another disk might only appear to hang, because it waits
+   * for the thread that the hung call blocks.
    */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
@@ -67,7 +67,7 @@ interface OpenCall {
 }
 
 /**
- * If the periodic check of open calls runs this late, the whole process was stalled. The stall does not count against
+ * If the periodic check of open calls runs this late, the whole process has stalled. The stall does not count towards
  * the calls' time limits.
  */
 const STALL_MS = 1000;
@@ -80,11 +80,14 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether any call in this process has hung. The call may still block a thread. */
+  /** Whether any call in this process has hung. Such a call might still block a thread. */
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called when a call hangs; if several calls hang at the same time, called only for the earliest */
+  /**
+   * @param onHang called when a call hangs; if several hang at the same time, called only for the one that began
+   * earliest
+   */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -94,8 +97,8 @@ export class CallWatch {
   /**
    * Watches a call until it ends.
    * @param call receives a function that reports progress, which restarts the time limit
-   * @param seconds time limit. Default: the limit for the target
-   * @throws HungError if the call hangs, even if it ends later; otherwise the call's own error
+   * @param seconds time limit; by default, the limit for the target
+   * @throws HungError if the call takes too long, even if it ends later; otherwise the call's own error
    */
   async follow<T>(
     target: CallTarget,
@@ -137,7 +140,7 @@ export class CallWatch {
     if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // blame the earliest call, because a call that waits for a blocked thread appears to hang too
+    // blame the call that began earliest, because a call that waits for a blocked thread appears to hang too
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
@@ -149,7 +152,7 @@ export class CallWatch {
 
 /**
  * Waits at most `ms` milliseconds for work to end.
- * @returns undefined if the work does not end in that time. The work continues
+ * @returns undefined if the work does not end in that time, although it continues
  */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();
@@ -158,8 +161,8 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 }
 
 /**
- * Makes calls with a time limit, and never two concurrent calls on the same disk. Use a separate instance for each kind
- * of call, because an instance refuses a second call on a disk while the first call runs.
+ * Makes calls with a time limit. Use a separate instance for each kind of call, because an instance refuses a second
+ * call on a disk while the first call runs.
  */
 export class BoundedCalls {
   private readonly open = new Set<number>();
@@ -187,7 +190,7 @@ export class BoundedCalls {
 /**
  * Makes a call with a time limit.
  * @param call receives a signal that aborts with `signal` or at the time limit
- * @throws the call's error; LibraryError at the time limit; the abort reason of `signal`
+ * @throws the call's error; LibraryError at the time limit; the signal's reason if `signal` aborts
  */
 export async function within<T>(
   { seconds, signal, what }: { seconds: number; signal: AbortSignal; what: string },

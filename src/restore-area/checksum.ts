@@ -10,7 +10,7 @@ import type { FileOnVolume, MountedVolume } from '../tape/drive-library.js';
 
 interface Checksum {
   update(chunk: Uint8Array): void;
-  /** Returns the checksum, prefixed with its algorithm. The caller must call `digest` only once. */
+  /** Returns the checksum, prefixed with its algorithm. The caller can call this method only once. */
   digest(): string;
 }
 
@@ -29,7 +29,7 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 export interface Sums {
   /** The checksum, prefixed with its algorithm. */
   checksum: string;
-  /** Adler-32 as 8 hex digits; null if not requested, or if `checksum` is an Adler-32. */
+  /** Adler-32 as 8 hex digits; null if it was not requested, or if `checksum` is already an Adler-32. */
   adler32: string | null;
 }
 
@@ -73,7 +73,7 @@ const CHUNK_BYTES = 1024 * 1024;
 /**
  * Opens a file and checks the open file's type, because a check before opening could be outdated. Opens without
  * blocking, because opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
- * @param name path to show in errors, if `file` is a path through a descriptor
+ * @param name path to show in errors if `file` is a path through a descriptor
  * @throws TapeError POLICY if the file is a link or not a regular file
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
@@ -112,8 +112,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * A difference between a tape copy and the catalogue. The value found is `more` if the tape copy is too long and was
- * not read to its end.
+ * A difference between a tape copy and the catalogue. If the tape copy is too long and was not read to its end, `found`
+ * is `more`.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';
@@ -124,11 +124,12 @@ export interface Mismatch {
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
  * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
- * receives more bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * receives more bytes than expected. Without a sink, a copy that is too long is read to its end, so that its size can
+ * be reported
  * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
- * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the abort reason
- * of `how.signal`
+ * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's
+ * reason if `how.signal` aborts
  */
 export async function readChecked(
   volume: MountedVolume,

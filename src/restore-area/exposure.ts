@@ -30,7 +30,7 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** Whether the whole disk is untrusted, because the directory is its mount point or above the mount point. */
+  /** Whether the directory is the disk's mount point or above it, so that the whole disk is untrusted. */
   isWholeDisk: boolean;
 }
 
@@ -103,7 +103,7 @@ async function findOnPath(
 
 /**
  * Returns the first untrusted directory on the path to a mount point or another directory.
- * @param isNew whether the disk has no marker yet; if so, creates a file to find out which owner new files get
+ * @param isNew whether the disk does not have a marker yet; if so, creates a file to find out which owner new files get
  * @returns undefined if the directory is trusted or missing
  */
 export async function findUntrustedMount(

@@ -132,7 +132,7 @@ export class FailingDisks {
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // a call shared by several recalls, such as a directory sync, counts as one failure
+    // if a failed call served several recalls, as a directory sync does, count it only once
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
@@ -160,21 +160,21 @@ export class FailingDisks {
     });
   }
 
-  /** Clears cached probes and measurements. The engine calls this method when anything is suspended or resumed. */
+  /** Clears cached probes and measurements. The engine calls this method after each suspension or resumption. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
   }
 
-  /** Records that a disk is full. After this call returns, no new copy is assigned to the disk. */
+  /** Records that a disk is full. After this call returns, the disk does not receive new copies. */
   async recordFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
     await recordFullDisk(this.ctx, diskId, message);
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
   /**
-   * Returns the error if the disk was found to be full at or after the time `at`, measured by `performance.now()`.
-   * Files for a full disk need not be read from tape.
+   * Returns the error if the disk was found to be full at or after `at`, a time measured by `performance.now()`. Files
+   * for a full disk need not be read from tape.
    */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
@@ -218,7 +218,7 @@ export class FailingDisks {
       // record the measurement before resuming the disk, so that hosts without the disk see that this host has it
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await returnDisk(this.ctx, mountpoint); // resume the disk even after this call's time limit
+      await returnDisk(this.ctx, mountpoint); // resume the disk even if this call has exceeded its time limit
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
@@ -248,8 +248,8 @@ export class FailingDisks {
   }
 
   /**
-   * Counts a failed call, and returns the problem after `MAX_FAILURES` consecutive failures. Ignores POLICY errors,
-   * because they concern one directory and not the whole disk.
+   * Counts a failed call. After `MAX_FAILURES` consecutive failures, returns the problem. Ignores POLICY errors,
+   * because they concern only one directory.
    */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;
@@ -267,7 +267,7 @@ export class FailingDisks {
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates, writes and syncs a file, as a recall would. If the disk is full, the probe still succeeds.
+ * Probes a disk: creates, writes and syncs a file, as a recall would. If the disk is full, the probe still succeeds.
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {

@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory after its last copy. The database does not list
- * the directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate sets. Only
- * trusted users could create a directory with these attributes (`exposure.ts`), and Tapegate recreates a removed
- * directory when needed.
+ * Creates directories in the restore area, and removes each directory after the last copy in it. The database does not
+ * list the directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate sets.
+ * Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a removed
+ * directory when it is needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -55,7 +55,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // an untrusted disk is not the file's fault, so the file waits until the disk is repaired
+    // if the disk is untrusted, let the file wait until an operator has corrected the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -75,10 +75,11 @@ function directoriesAbove(logicalPath: string): string[] {
 
 /**
  * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. Any other
- * existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now permits less.
+ * existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now grants fewer
+ * permissions.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if a directory is a link or another file; an error with code ENOENT if a parent was just
- *   removed
+ * removed
  */
 async function ensureDirectories(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
   const found: { dir: string; stats: Stats | undefined }[] = [];
@@ -144,7 +145,7 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
 }
 
 /**
- * Returns whether an engine was killed before it set the directory's mode. The set-group-id bit may come from the
+ * Returns whether an engine was killed before it set the directory's mode. The set-group-id bit might come from the
  * parent directory.
  */
 export function isUnfinished({ mode, uid }: Stats): boolean {
@@ -154,8 +155,8 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
 /**
  * Removes a copy's directories, innermost first, while they are empty and have the owner, group and mode that Tapegate
  * sets.
- * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no other job finds
- *   empty directories
+ * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no other job looks
+ * for empty directories
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -188,14 +189,14 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether a directory has the owner, group and mode that Tapegate sets. If the attributes differ, an operator
- * has changed the directory. The directory's owner may be the marker's owner, because a file server may map owners. The
- * group may come from the parent directory.
+ * has changed the directory. The directory can have the marker's owner, because some file servers map owners, and can
+ * inherit its parent's group.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // DIRECTORY_MODE applies if the directory was created before its mode was recorded
+  // the directory has DIRECTORY_MODE if it was created before its mode was recorded
   const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
@@ -216,7 +217,7 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why the contents of a copy's directory are not durable; undefined if they are durable. */
+/** Returns why the contents of a copy's directory might be lost in a crash; undefined if they are durable. */
 type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
@@ -244,8 +245,9 @@ export class OpenDirectories {
 
   /**
    * Returns a copy's directory, which stays open until `close`. Creates it if it is missing.
-   * @param confirm awaited before a directory is created; throws to prevent the creation
-   * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or a parent
+   * @param confirm called before a directory is created; throws an error to prevent this
+   * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or one of its
+   * parents
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -258,7 +260,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      const moved = movedAway(known.directory); // the directory's files were moved with it
+      const moved = movedAway(known.directory); // the directory's new files were moved too
       this.failed.set(key, moved);
       throw moved;
     }
@@ -285,7 +287,7 @@ export class OpenDirectories {
     return (place) => this.failureOf(place);
   }
 
-  /** Returns whether directories may have been created for a copy. */
+  /** Returns whether directories might have been created for a copy. */
   mayHaveCreated(location: CopyLocation): boolean {
     return this.tried.has(path.join(location.mountpoint, path.dirname(location.path)));
   }
@@ -314,7 +316,7 @@ export class OpenDirectories {
     try {
       await callDisk(this.calls, disk, call);
     } catch (error) {
-      // a removed directory was empty, so nothing below it is lost
+      // if the directory was removed, it was empty, so nothing was lost
       if (codeOf(error) !== 'ENOENT') this.failed.set(key, toError(error));
     }
   }

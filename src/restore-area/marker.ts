@@ -1,6 +1,6 @@
 /**
  * Markers distinguish a restore disk from the empty directory under its mount point. If the disk's own marker is
- * missing, Tapegate does not write to the mount point, and copies do not count as missing.
+ * missing, Tapegate does not write to the mount point, and does not count the disk's copies as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -62,7 +62,7 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 
 /**
  * Returns the marker file's identity: its inode and, if the file system records creation times, its creation time. The
- * identity changes if the file system renumbers its inodes, or if the disk was copied.
+ * identity changes if the file system renumbers its inodes, or if the disk is copied.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });

@@ -50,7 +50,7 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 /**
  * Writes the owner record atomically. Does not write it if another Tapegate has taken the directory since the caller
  * read the record.
- * @param how.isFirst whether to write the record only if the directory has none
+ * @param how.isFirst whether to write the record only if the directory does not have one
  * @param how.takes whether to replace another owner's record too
  * @returns whether the record was written
  */
@@ -64,7 +64,7 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // check the owner after the write, because a busy disk may take long to write the bytes
+    // check the owner after the write, because a busy disk might take long to write the bytes
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);
@@ -73,7 +73,7 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // ignore the error, because the file may not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replacing the record is safe, because two Tapegates do not mark a disk at the same time
+    // without hard links, replacing the record is safe, because two Tapegates never mark a disk at the same time
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

@@ -8,11 +8,11 @@
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
  * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
  * the stamp, is a copy.
- * - The database's cluster or directory has changed: it is a copy, or it was moved. An operator must decide which.
+ * - The database's cluster or directory has changed: the database is a copy, or was moved. An operator must say which.
  * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
- * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original still runs,
- * its engines replace the stamps. A process that cannot read any stamp stays fenced, because it may run on a host
- * without the disks.
+ * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original database is
+ * still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because its host
+ * might lack the disks.
  * - An embedded database is in the same directory as before, and its host has not restarted: the database is not a
  * copy.
  */
@@ -43,7 +43,7 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Age in milliseconds at which an ownership check is outdated, so that `confirm` repeats it. */
+/** Age, in milliseconds, from which `confirm` repeats an ownership check. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times. Tests shorten them. */
@@ -69,7 +69,7 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** False if the directory does not respond, and the other fields are from the last successful check. */
+  /** Whether the directory responds. If not, the other fields are from the last successful check. */
   isFresh: boolean;
 }
 
@@ -97,14 +97,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. The texts omit the random names of temporary
-   * files, so that the same reason always has the same text.
+   * Reasons why owner records could not be written, keyed by directory. They omit temporary files' random names, so
+   * that the same reason always has the same text.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. The epoch identifies the process's own stamps even if a promoted
-   * standby has not recorded them.
+   * Epoch in the stamps that this process writes. It identifies the process's own stamps, even if a promoted standby
+   * does not contain their records.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -155,13 +155,13 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // ignore the time of the last use, because it changes often
+    const cause = reason.replace(/, last used .*/, ''); // ignore the time of last use, because it changes often
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether this Tapegate is fenced only until a waiting time ends, and does not need an operator. */
+  /** Whether this Tapegate is fenced only until a waiting time ends, so that no operator needs to act. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
@@ -174,10 +174,10 @@ export class Ownership {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
   }
 
-  /** Records an orderly stop, so that the next start need not wait. Called when the engine stops. */
+  /** Records that the engine stops in an orderly way, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // if the stop cannot be recorded, the next start waits
+    // ignore an error, because the next start then only takes longer
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -188,7 +188,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // an engine on another host has recorded a problem with this disk
+    // a disk with which an engine on another host has recorded a problem
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
@@ -201,7 +201,7 @@ export class Ownership {
     if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
       if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
-    // forget the problem, because the library no longer exists
+    // delete the recorded problem, because the library no longer exists
     for (const { path: library, isDisk } of unseen)
       if (!isDisk) await recordForeignDirectories(this.ctx, library, null);
     this.reason = reason();
@@ -212,9 +212,8 @@ export class Ownership {
   }
 
   /**
-   * Starts a waiting time when a directory no longer belongs to another Tapegate, because that Tapegate may use the
-   * directory until its next check. A directory that the other Tapegate has lost contains this database's stamp, or no
-   * owner record.
+   * Starts a waiting time when another Tapegate has lost a directory, because it might use the directory until its next
+   * check. Such a directory contains this database's stamp, or no owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -264,7 +263,7 @@ export class Ownership {
 
   /** Reads the owner records of the restore disks and the library. Skips unavailable directories. */
   async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
-    // skip failing disks, because a hung call would occupy a thread
+    // skip failing disks, because a call that hangs would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
     const observeOne = async (directory: OwnedDirectory) => {
       const { mountpoint } = directory;
@@ -321,8 +320,8 @@ export class Ownership {
   }
 
   /**
-   * Takes directories without an owner, and replaces the stamps in directories of this Tapegate. Does not wait until
-   * the records are written, because a busy disk may be slow.
+   * Takes directories without an owner, and replaces the stamps in this Tapegate's directories. Does not wait until the
+   * records are written, because a busy disk might be slow.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
@@ -332,7 +331,8 @@ export class Ownership {
     const stamp = await this.nextStamp();
     for (const { directory, root, record } of seen) {
       const write = async () => {
-        // the disk may have been unmounted since the check: do not write a record into the empty mount point
+        // check again, because the disk might have been unmounted, and a record must not be written to the empty mount
+        // point
         if (!record && (await findOwnedRoot(directory).catch(() => undefined)) !== root) return;
         await writeOwner(root, { identity, ...stamp, at: this.ctx.now() }, { isFirst: !record, sync: true });
       };
@@ -353,7 +353,7 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a new stamp in the database, and returns it for the caller to write to directories. */
+  /** Records a new stamp in the database, and returns it. The caller writes the stamp to directories. */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -388,7 +388,7 @@ async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation
   const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // a test's database
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
-  // devices keep their numbers until the host restarts
+  // device numbers do not change until the host restarts
   return { directory, inode: String(ino), boot: `${boot} ${dev}` };
 }
 

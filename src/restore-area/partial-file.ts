@@ -1,7 +1,7 @@
 /**
- * Writes a copy to a partial file in its final directory. The name of the partial file identifies the recall. Chunks
- * are accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
- * total memory that a drive's copies use.
+ * Writes a copy to a partial file in its final directory. The partial file's name identifies the recall. Chunks are
+ * accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
+ * memory that all copies from a drive use together.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -30,7 +30,7 @@ export async function removePartial(location: CopyLocation, name: string): Promi
 }
 
 /**
- * Returns the stats of a copy's partial file; undefined if the file does not exist.
+ * Returns the stats of a copy's partial file; undefined if there is none.
  * @throws the same errors as `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
@@ -59,10 +59,10 @@ export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/** Number of written bytes after which a background sync starts. Syncing early keeps the final sync short. */
+/** Number of written bytes after which a sync starts in the background, so that the final sync is short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Writes a partial file, which the constructor creates. The caller must call `finish` or `discard` at the end. */
+/** Writes a partial file, which the constructor creates. In the end, the caller must call `finish` or `discard`. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;
@@ -73,7 +73,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. Its error must not be lost, because the kernel reports a sync error only once. */
+  /** The last sync. Its error must reach the caller, because the kernel reports a sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -90,7 +90,7 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    // until the group is set, the current group gets only the permissions that other users have
+    // until the wanted group is set, the file's current group gets only the permissions that other users have
     this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
@@ -132,7 +132,8 @@ export class PartialFile {
   }
 
   /**
-   * Removes the partial file, but no other file with the same name. @returns false if it cannot be removed now
+   * Removes the partial file, but not another file with its name. @returns false if the partial file cannot be removed
+   * now
    */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // `write` or `finish` throws the error
@@ -162,12 +163,12 @@ export class PartialFile {
     this.syncing.catch(() => {}); // the next sync, or `finish`, throws the error
   }
 
-  /** Closes the descriptor only once, because a closed descriptor's number may soon be reused. */
+  /** Closes the descriptor only once, because another file might soon get its number. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {}); // a sync may still use the descriptor
+    await this.syncing.catch(() => {}); // a sync might still use the descriptor
     await closeFile(fd);
   }
 
@@ -186,7 +187,7 @@ async function createNew(directory: Directory, name: string, mode: number): Prom
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  // a failed attempt on the same drive left the partial file
+  // an existing partial file comes from a failed attempt on the same drive
   if ((await removeEntry(directory, name, isPartial)) === 'other') throw inTheWay(directory, name);
   return await openFile(file, flags, mode);
 }

@@ -1,9 +1,9 @@
 /**
- * Recognises the copies on a disk after all inodes have changed. Inodes change if a disk is copied to another file
- * system, or if its file system renumbers inodes at each mount. A copy with the recorded size and times is recognised
- * without reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new
- * inode is recorded. Only one engine compares a disk's copies at any time. If a run is killed, the next run continues
- * after the last recorded page.
+ * Recognises the copies on a disk after all their inodes have changed: when the disk is copied to another file system,
+ * or when its file system renumbers inodes at each mount. A copy with the recorded size and times is recognised without
+ * reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new inode is
+ * recorded. Only one engine at a time compares a disk's copies. If a run is killed, the next run continues after the
+ * last recorded page.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -41,7 +41,7 @@ export class Renumbering {
   private readonly owner = randomUUID();
   /**
    * Marker identities of disks whose copies have all been recognised, keyed by disk id. An identity is valid only on
-   * this host, because another host may see different inodes.
+   * this host, because other hosts might see different inodes.
    */
   private readonly known = new Map<number, string>();
 
@@ -103,7 +103,7 @@ async function runOnDisk<T>(
 }
 
 /**
- * Returns the first copies of a page, with up to `RUN_BYTES` bytes in total. Progress is recorded only after all
+ * Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. Progress is recorded only after all
  * returned copies have been compared.
  */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
@@ -117,7 +117,7 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 
 /**
  * Returns the new inode and ctime to record for a compared copy, and counts the copy's bytes. A copy with the recorded
- * times was not compared, and does not need a new record.
+ * ctime was recognised without a comparison, and does not need a new record.
  */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];

@@ -1,10 +1,10 @@
 /**
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
- * A copy is written under a temporary name in its final directory, synced and renamed, so that a file with its final
+ * A copy is written under a temporary name in its final directory, synced and renamed, so that any file with a final
  * name is complete. No path leads outside the mount point: each directory is used through an open handle, and the
- * kernel has confirmed its path. A process killed at any point leaves at most a partial file, whose name identifies the
- * recall.
+ * kernel has confirmed its path. Even if the process is killed, it leaves at most a partial file, whose name identifies
+ * the recall.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Location of a copy that may or may not exist. */
+/** Location of a copy, which need not exist. */
 export interface CopyLocation extends MarkedDisk {
   /** Logical path. */
   path: string;
@@ -78,7 +78,7 @@ function justRemoved(path: string): Error {
 
 /**
  * Opens a copy's directory and calls `use` with the copy's path.
- * @param use receives a path that no later rename or link can redirect. The copy itself may be missing
+ * @param use receives a path that no later rename or link can redirect; the copy itself might be missing
  * @throws an error with code ENOENT if the directory is missing; other errors that `openExisting` throws
  */
 export async function withCopy<T>(
@@ -185,11 +185,12 @@ function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Describes the entry at a directory's path, if this entry prevented the directory from being opened. */
+/** Describes the entry at a directory's path, if it is not a directory and therefore could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of symbolic links';
   if (code !== 'ENOENT') return undefined;
-  const stats = await lstat(wanted).catch(() => undefined); // no entry exists at the path, not even a link
+  // ignore the error: there is no entry at the path, not even a link
+  const stats = await lstat(wanted).catch(() => undefined);
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

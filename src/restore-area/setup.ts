@@ -1,5 +1,5 @@
 /**
- * Registers and marks restore disks. Tapegate marks a new disk if the disk is certainly mounted. From then on, only the
+ * Registers and marks restore disks. Tapegate marks a new disk if it is certainly mounted. From then on, only the
  * marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
@@ -46,8 +46,8 @@ const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 const ANSWER_MS = 5000;
 
 /**
- * Creates a restore disk in the data directory if the site does not have a restore disk. Marks new disks that are
- * certainly mounted.
+ * Creates a restore disk in the data directory if the site does not have any. Marks new disks that are certainly
+ * mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -73,8 +73,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
  * mounted.
  * @param input.create whether to create a missing mount point, as a directory on the parent file system
  * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
- *   its copies
- * @returns the disk and, if the disk could not be marked, the reason. No copy is stored on an unmarked disk
+ * its copies
+ * @returns the disk and, if it could not be marked, the reason. No copy is stored on an unmarked disk
  * @throws InvalidInputError
  */
 export async function addDisk(
@@ -84,7 +84,7 @@ export async function addDisk(
   await ownershipOf(ctx).require();
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check the path before the directory is created
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check the path before creating the directory
     await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -110,8 +110,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk, and `doctor`
- * reports it.
+ * Rejects an untrusted directory. Does not check registered disks, because engines suspend them if they are untrusted,
+ * and `doctor` reports this.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -121,8 +121,8 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 }
 
 /**
- * Rejects a missing mount point. If Tapegate created the mount point, files for an unmounted disk would be stored on
- * the parent file system.
+ * Rejects a missing mount point, because creating it would let Tapegate store an unmounted disk's files on the parent
+ * file system.
  */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -205,8 +205,9 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 const MAX_PROOFS = 100;
 
 /**
- * Marks a new disk, unless it was in use and all its copies are missing. A second call for the same disk is harmless.
- * @returns the reason if the disk has no marker
+ * Marks a new disk, unless it already contained copies and all of them are missing. A second call for the same disk is
+ * harmless.
+ * @returns why the disk does not have a marker; undefined if it has one
  */
 export async function ensureMarked(
   ctx: Context,
@@ -224,7 +225,7 @@ export async function ensureMarked(
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, MAX_PROOFS);
     if (isMarked) {
-      // the process that recorded the marker may have died before it put the marker in place
+      // the process that recorded the marker might have died before putting it in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it might not be mounted (disk add --mark accepts it as it is)`;
@@ -237,17 +238,14 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether the file system ignores differences of case or Unicode normalisation in names. Does nothing for a
- * disk that was already probed.
+ * Records whether a disk's file system ignores differences of case or Unicode normalisation in names, unless this is
+ * already recorded.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/**
- * Records again whether the file system ignores differences of case or Unicode normalisation, because the disk's file
- * system may have been replaced.
- */
+/** Records the same even if it is already recorded, because the disk's file system might have been replaced. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   // if the disk is not writable now, a later call probes it
   const folds = await foldsNames(root).catch(() => undefined);
@@ -268,7 +266,8 @@ export async function foldsNames(root: string): Promise<boolean> {
       return found.some((stats) => stats !== undefined);
     });
   } finally {
-    await rmdir(dir).catch(() => {}); // an error, or another user's file in the directory, prevents the removal
+    // ignore an error, for example because another user has created a file in the directory
+    await rmdir(dir).catch(() => {});
   }
 }
 
@@ -281,7 +280,7 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   // if an error occurs after the marker's name is recorded, the next call puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process on this host may have recorded its marker earlier, but not put it in place
+  // another process on this host might have recorded its marker earlier, without putting it in place
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

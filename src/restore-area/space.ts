@@ -2,8 +2,8 @@
  * Measures the actual free space on restore disks, because other programs may fill them.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
- * most a second while the disks' rows in the database are unchanged. A disk that does not respond in time is skipped
- * until it responds.
+ * most a second, and only while the disk's row in the database is unchanged. A disk that does not respond in time is
+ * skipped until it responds.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -29,8 +29,8 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size, both unsigned numbers from `statfs`. Limits the result, because a
- * file system without a limit may report more bytes than the database can store.
+ * Multiplies a number of blocks by the block size. Both are unsigned numbers from `statfs`. Limits the result, because
+ * a file system of unlimited size might report more bytes than the database can store.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -42,7 +42,7 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not report its size');
   const { dev } = await stat(mountpoint, { bigint: true });
-  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 inodes means no limit
+  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 inodes means that the number of inodes is not limited
   return {
     name: String(dev),
     totalBytes: bytesOfBlocks(blocks, bsize),
@@ -83,11 +83,11 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement. The next measurement waits until this one ends, and the wait does not count against a disk's
-   * time limit.
+   * The last measurement, for whose end the next measurement waits. The wait does not count towards a disk's time
+   * limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
-  /** Called for a disk that cannot be measured. Must not block. */
+  /** Called if a disk cannot be measured. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
   /** @param of.host name of this host in recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
@@ -102,8 +102,8 @@ export class DiskGauge {
   }
 
   /**
-   * Returns each disk's free space, keyed by disk id. The caller must pass all disks, because some disks may share a
-   * file system.
+   * Returns each disk's free space, keyed by disk id. The caller must pass all disks, because some of them might share
+   * a file system.
    */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));
@@ -123,7 +123,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // reuse a problem for one second, even if the rows change
+    // reuse a problem while it is fresh, even if the database row has changed
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;
@@ -141,7 +141,7 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. The engine calls this method when anything is suspended or resumed. */
+  /** Clears cached measurements. The engine calls this method after each suspension or resumption. */
   clearCache(): void {
     this.known.clear();
   }

@@ -1,6 +1,6 @@
 /**
- * Tapegate's planner as a recall strategy for the simulator. Chooses volumes like src/engine/drive/drive.ts, and files
- * like src/engine/drive/read-plan.ts.
+ * Tapegate's planner as a recall strategy for the simulator. Chooses volumes as src/engine/drive/drive.ts does, and
+ * files as src/engine/drive/read-plan.ts does.
  */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
@@ -38,7 +38,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes that received new files after their plan was made. */
+  /** Volumes for which files were requested after their read plan was made. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
@@ -68,7 +68,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // it is too early to leave the volume
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // whether it is too early to leave the volume
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -102,15 +102,15 @@ export class PlannedStrategy implements Strategy {
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the queues of unmounted volumes that a drive may serve now. */
+  /** Returns the queues of unmounted volumes that are large or old enough for a mount. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
   /**
-   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, if new files have
-   * arrived, or if it is other users' turn.
+   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, if files were
+   * requested since, or if it is other users' turn.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

@@ -15,12 +15,12 @@ export interface Strategy {
   arrive(file: Arrival): void;
   /**
    * Chooses the next file for a drive, removes it from the waiting files, and returns it. `mounted` contains the
-   * volumes in other drives.
+   * volumes that are in other drives.
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /**
-   * Returns the time, in seconds, at which `next` must be called again, even if no file arrives and no drive becomes
-   * free.
+   * Returns the time, in seconds, at which `next` must be called again, even if no file is requested and no drive
+   * becomes free.
    */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;
@@ -46,13 +46,13 @@ export interface Wait {
 interface SimulateOptions {
   drives: number;
   medium: Medium;
-  /** Called after files arrive, and before any drive reads its next file. */
+  /** Called after files are requested, and before any drive reads its next file. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
 }
 
 export interface BusyDrive {
   drive: Drive;
-  /** Time, in seconds, at which the drive has read its current file. */
+  /** Time, in seconds, at which the drive finishes reading its current file. */
   freeAt: number;
 }
 
@@ -117,8 +117,8 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 
 /**
  * Returns a lower bound on the drive hours needed to read files that are all requested at the start. Assumes one mount
- * per volume, streaming, and the lower bound on the locate time that `orderReads` returns. Returns undefined if a
- * volume has too many files for `orderReads` to compute the bound.
+ * per volume, reading at streaming speed, and the lower bound on the locate time from `orderReads`. Returns undefined
+ * if a volume has too many files for `orderReads` to compute the bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

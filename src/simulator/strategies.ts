@@ -24,8 +24,8 @@ export function createArrivalOrder(): Strategy {
 const SLOTS_PER_USER = 2;
 
 /**
- * django-nla_control's recall strategy. Each drive takes a random request, but at most two drives serve the same user.
- * The drive reads the request's files in the order in which the request lists them.
+ * django-nla_control's recall strategy. Each drive takes a random request, and reads its files in the order in which it
+ * lists them. At most two drives serve the same user.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
@@ -85,8 +85,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Files
- * that are added for the mounted volume are read before it is unmounted.
+ * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Before
+ * the volume is unmounted, files on it that are requested meanwhile are read too.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

@@ -1,9 +1,9 @@
 /**
  * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
  * (src/main/engine-process.ts). The parent process restarts the engine processes, and uses neither disks nor tapes
- * itself. A hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a
- * hang stops only one drive, or only the jobs, until the process restarts. The engine processes exit when the parent
- * process ends, because their IPC channel closes.
+ * itself. A hung call blocks a thread forever, and a few blocked threads block the whole process. With separate
+ * processes, a hang stops only one drive, or only the jobs, until the process restarts. The engine processes exit when
+ * the parent process ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -28,7 +28,7 @@ export type EngineOrder =
   | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
-/** Messages from an engine process: ready, alive (every second), and, before the process ends, the reason. */
+/** Messages from an engine process: that it is ready, that it is alive (every second), and why it is about to end. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
   /** The process's metrics since its last message, if requested. */
@@ -55,7 +55,7 @@ const READY_MS = 15_000;
  */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled. The process's leases expire before this time. */
+/** Time after which a silent process counts as stalled. By then, the process's leases have expired. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
@@ -71,7 +71,7 @@ const MAX_LOADING = Math.max(2, availableParallelism());
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Number of threads for file system calls. Disks that do not respond may block some of the threads. */
+/** Number of threads for file system calls. Disks that do not respond might block some of the threads. */
 const THREADS = '8';
 
 /** Path of the engine process's program. When tests run Tapegate from its source files, this is the bundled program. */
@@ -80,8 +80,8 @@ const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
 /**
- * Starts the processes. The drives start when the restore disks are registered, or after `READY_MS`. @returns when the
- * drives start
+ * Starts the processes. Returns when the drives start: as soon as the restore disks are registered, but after
+ * `READY_MS` at the latest.
  */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
@@ -168,7 +168,7 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time of the process's first message. */
+  /** Time at which the process sent its first message. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;
@@ -186,8 +186,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Loads the program as soon as few enough other processes are loading. The loaded process waits for the message
-   * `begin`.
+   * Loads the program when fewer than `MAX_LOADING` other processes are loading. The loaded process waits for the
+   * message `begin`.
    */
   fork(): void {
     loading.begin(this.load);
@@ -240,7 +240,7 @@ class SupervisedProcess {
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages without a kind, in which `node --watch` lists the loaded files
+    if (!kind) return; // ignore messages without a kind: `node --watch` sends them to list the loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);
@@ -254,7 +254,7 @@ class SupervisedProcess {
   }
 
   /**
-   * Ends a child that is silent for too long. Does not count the time during which the parent process itself stalled.
+   * Ends a child process that is silent for too long, not counting time during which the parent process itself stalled.
    */
   private check(child: ChildProcess): void {
     const now = performance.now();
@@ -265,8 +265,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Treats a process as ended. A process that hangs in the kernel does no further work, and exits when its system call
-   * returns.
+   * Kills a process, and treats it as ended. If it hangs in the kernel, it does no further work, and exits when its
+   * system call returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;

@@ -104,8 +104,8 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
 }
 
 /**
- * Warns if the database has too few connections for this process under load. @throws Error if there are too few
- * connections to work at all
+ * Warns if the database allows too few connections for this process under load. @throws Error if it allows too few for
+ * the process to work at all
  */
 async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
   const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/pools.js');

@@ -1,5 +1,5 @@
 /**
- * Examines copies that were changed outside Tapegate. A file with a changed copy counts as on disk only while the copy
+ * Examines copies that were changed outside Tapegate. A file with a changed copy counts as on disk only while that copy
  * exists. If a copy cannot be examined, the job continues with other copies, and a later job retries that copy.
  */
 import type { Context } from '../../domain/context.js';
@@ -11,8 +11,8 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks the changed copies of files that requests need. If a copy has the same bytes as the tape copy, it satisfies
- * the requests; otherwise, the file is recalled.
+ * Checks the changed copies of files that requests need. If a changed copy has the same bytes as the tape copy, it
+ * satisfies the requests; otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,

@@ -3,7 +3,7 @@
  * a symbolic link. Checks and reads the file through the same file descriptor.
  *
  * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits the
- * number of concurrent calls, so that other threads stay free for work that does not need the disk.
+ * number of concurrent calls, and other threads stay free for work that does not need the disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -34,7 +34,7 @@ export interface ClosedCopy {
 
 /** An open copy, which the caller must close. */
 export interface OpenCopy {
-  /** The original file's modification time. */
+  /** The modification time of the original file, in nanoseconds. */
   mtimeNs: bigint;
   /**
    * Reads the copy's bytes from `position` into the buffer.
@@ -77,7 +77,8 @@ interface ReaderOptions {
 export class CopyReader {
   private readonly watch: CallWatch;
   /**
-   * Limits concurrent calls. A call occupies its slot until it ends, even if the caller no longer waits for it.
+   * Limits the number of concurrent calls. A call occupies a slot until it ends, even if the caller no longer waits for
+   * it.
    */
   private readonly slots: Limiter;
   private readonly waitMs: number;
@@ -87,7 +88,10 @@ export class CopyReader {
   private isComparing = false;
   private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
-  /** @param seconds time after which a call counts as hung @param isStopping returns whether the process is stopping */
+  /**
+   * @param seconds after how many seconds a call counts as hung @param isStopping returns whether the process is
+   * stopping
+   */
   constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
     this.isStopping = isStopping;
@@ -179,7 +183,7 @@ export class CopyReader {
 
   /**
    * Starts to compare a large copy with its checksum in the background. Large copies are compared one after another.
-   * Each chunk is read by a separate call, so that other calls get slots in between.
+   * Each chunk is read by a separate call, so that readers get slots between these calls.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
@@ -241,12 +245,13 @@ export class CopyReader {
   }
 
   /**
-   * Closes a descriptor. Waits for a slot as long as needed, because the descriptor would otherwise stay open forever.
+   * Closes a descriptor. Waits for a slot for as long as necessary, because the descriptor would otherwise stay open
+   * forever.
    */
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    await closed.catch(() => {}); // ignore errors, because other calls report a hung disk
+    await closed.catch(() => {}); // ignore errors, because calls that are still awaited report a hung disk
   }
 
   private noAnswer(): TapeError {

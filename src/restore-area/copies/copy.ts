@@ -17,7 +17,7 @@ export interface RecordedCopy extends CopyLocation {
   ino: bigint | null;
   /** Modification time in nanoseconds. If null, no file matches the record. */
   mtimeNs: bigint | null;
-  /** Change time in nanoseconds. If null, the checksum decides whether a file is the copy. */
+  /** Change time (ctime) in nanoseconds. If null, the checksum decides whether a file is the copy. */
   ctimeNs: bigint | null;
   /** Checksum of the copy's bytes. Null if unknown. */
   copyChecksum: string | null;
@@ -28,7 +28,7 @@ export interface RecordedCopy extends CopyLocation {
 /**
  * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
  * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
- * partial file. The rename could replace another user's file. It cannot replace another engine's copy, because an
+ * partial file. The rename might replace another user's file. It cannot replace another engine's copy, because an
  * engine that takes over the drive starts by removing the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
@@ -128,7 +128,7 @@ export async function recogniseCopy(
 /**
  * Removes a copy that `recogniseCopy` found. Never removes a different file, or a later copy of the same file, because
  * a later copy has a different ctime. Does not remove directories (see `removeEmptyDirectories`).
- * @param found the result of `recogniseCopy`
+ * @param found what `recogniseCopy` returned
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
@@ -187,8 +187,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file may be the copy although its inode differs. If the file system renumbered its inodes, or if
- * the disk was copied, the marker's inode differs too. The caller must compare the bytes.
+ * Returns whether a file might be the copy although its inode differs. If the file system has renumbered its inodes, or
+ * if the disk was copied, the marker's inode differs too. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;

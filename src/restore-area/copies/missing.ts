@@ -20,8 +20,8 @@ import { findStats, statIn } from './copy.js';
 const RUN_COPIES = 1000;
 
 /**
- * Number of copies passed to each call of `findMissing`. The call ends within its time limit even if each copy takes 20
- * ms.
+ * Number of copies that the periodic check passes to each call of `findMissing`. The call ends in time even if
+ * examining each copy takes 20 ms.
  */
 const CALL_COPIES = 100;
 
@@ -74,7 +74,7 @@ export function createCopyLook(): CopyLook {
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      // if another call hangs, report no copies as missing, because their state is unknown
+      // if an earlier call hangs, do not report any copy as missing, because the copies' state is unknown
       const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
       const leave = await slots.take({ late }).catch((error: unknown) => {
         if (!(error instanceof TapeError)) throw error;

@@ -1,7 +1,7 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
  * (domain/disks/stale-files.ts). After a crash, each step can be repeated. If a file cannot be examined or removed, the
- * job continues with other files, and a later job retries that file.
+ * job continues with other files, and a later run retries that file.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -34,7 +34,8 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 const PAGE = 200;
 
 /**
- * Number of a request's files that each query examines. The query examines every file, even if few of them have a copy.
+ * Number of a request's files that each query examines. The query examines all these files, even if only a few have a
+ * copy.
  */
 const REQUEST_FILES = 5000;
 
@@ -45,12 +46,12 @@ const REQUEST_FILES = 5000;
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests that each query returns. The query returns only each request's id and version. */
+/** Number of requests that each query returns. It returns only each request's id and version. */
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Runs skip a recorded request until it or the set of failing
- * disks changes, because examining the request's copies again would not help.
+ * Requests whose remaining copies are all on failing disks. Until the request or the set of failing disks changes, runs
+ * skip the request, because examining its copies again would not help.
  */
 export class WaitingRequests {
   private failing = '';
@@ -66,7 +67,7 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Records a request that still has copies after all its reachable copies were examined. */
+  /** Records a request that still has copies, although all its reachable copies have been examined. */
   record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
@@ -74,7 +75,7 @@ export class WaitingRequests {
 
 /**
  * Removes the copies of released files. If the removal fails for a request, continues with the other requests.
- * @param waiting the requests to skip; a caller that runs this function repeatedly must pass the same object each time
+ * @param waiting the requests to skip; a caller must pass the same object in each run
  * @returns the number of removed copies
  * @throws the first error, after all requests have been handled
  */
@@ -108,7 +109,7 @@ export async function removeUnheld(
 
 /**
  * Examines the copies of a request's released files, and passes them to `releaseCopies`.
- * @returns true if copies remain although all reachable copies were examined
+ * @returns whether copies remain although all reachable copies were examined
  */
 async function clearRequest(
   ctx: Context,
@@ -122,7 +123,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // disks that have failed since the page of files was read
+    const failing = new Set<number>(); // disks that have failed since the page of copies was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
@@ -141,7 +142,7 @@ async function clearRequest(
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
-   * Ids of failing disks. They are skipped, because each call on a failing disk may take a long time. `callEach` adds
+   * Ids of failing disks. `callEach` skips these disks, because each call on them might take a long time, and adds
    * disks that fail.
    */
   failing?: Set<number>;
@@ -150,8 +151,8 @@ interface EachOptions<C extends CopyLocation> {
 }
 
 /**
- * Calls `call` for each copy, with a few concurrent calls on each disk. Logs failures and omits failed copies from the
- * result. Logs a failing disk only once, and skips its remaining copies.
+ * Calls `call` for each copy, with a few concurrent calls on each disk. Logs each failure, and omits the copy from the
+ * result. If a disk fails, logs this only once, and skips its remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
@@ -175,7 +176,8 @@ export async function callEach<C extends CopyLocation, T>(
   };
   const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
     const queue = copies.filter((copy) => copy.diskId === diskId).values();
-    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each call of `callAll` takes the next copy
+    // all these calls take copies from the same queue
+    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue));
   });
   await Promise.all(queues);
   return done;
@@ -223,7 +225,7 @@ async function removeClaimed(
 
 /**
  * Removes the empty directories of removed copies, including copies that a killed process had already removed.
- * @returns the copies whose empty directories were removed; a later run handles the other copies
+ * @returns the copies whose empty directories were removed; a later run retries the others
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -267,7 +269,7 @@ export async function removeStaleFiles(
 }
 
 /**
- * Functions that examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns
+ * Functions that examine and remove one kind of stale file. `remove` receives what `examine` returned, and returns
  * whether no stale file remains. `isNoted` means that the file is a recorded copy, which must not be removed.
  */
 interface Removing<State> {
@@ -275,7 +277,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls that have no more stale files of this kind; a later run handles the other recalls */
+/** @returns the recalls that no longer have stale files of this kind; a later run retries the others */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

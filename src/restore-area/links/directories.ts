@@ -1,6 +1,6 @@
 /**
- * Creates the directories that contain links. Each directory gets the mode and group of the original directory,
- * regardless of the umask. Therefore file names in a private directory stay private.
+ * Creates the directories that contain links. Each directory gets the original directory's mode and group, regardless
+ * of the umask, so that file names in a private directory stay private.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -18,8 +18,7 @@ export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttribu
 const ROOT_MODE = 0o755;
 
 /**
- * Returns a function that returns the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below
- * it.
+ * Returns a function that finds the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below it.
  */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
@@ -36,11 +35,11 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If an engine was killed after it created the directory, sets the
- * directory's group and mode. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. If an engine was killed between these two steps, sets the group and
+ * mode. Any other existing directory keeps them.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
- *   just removed
+ * just removed
  */
 export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
   await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {

@@ -49,8 +49,8 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. Use one instance per process. A `LinkKeeper` does not make another call while an earlier
- * call hangs and blocks a thread.
+ * Creates and removes links. Use one instance per process. While a call hangs and blocks a thread, a `LinkKeeper` does
+ * not make another call.
  */
 export class LinkKeeper {
   private readonly ctx: Context;
@@ -147,8 +147,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Syncs the directories of created or removed links. Called before the results are recorded in the database, so that
-   * recorded results are durable.
+   * Syncs the directories of created or removed links. Called before the links are recorded in the database, so that
+   * all recorded changes are durable.
    */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
@@ -165,8 +165,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Called for links that other engines recorded while this process was stalled. Removes this process's links that
-   * differ from the records.
+   * Called for links that other engines recorded while this process stalled. Removes links that this process created,
+   * if they differ from the records.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);
@@ -177,7 +177,7 @@ export class LinkKeeper {
     await markLinks(this.ctx, ids);
   }
 
-  /** @returns whether the work ended in time */
+  /** @returns whether the work ended within `ms` milliseconds */
   private async within(ms: number, work: Promise<void>): Promise<boolean> {
     if (await waitInTime(ms, work)) return true;
     this.hanging = work

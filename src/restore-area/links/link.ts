@@ -2,9 +2,9 @@
  * Creates and removes symbolic links at archive paths, and the directories that contain them.
  *
  * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
- * of a new link's directory, because archives contain links. Users may write in the archive's directories, and may
- * replace a directory with a link at any moment. Therefore each call uses an open directory whose path the kernel has
- * confirmed.
+ * of a new link's directory, because archives contain links. Users can write in the archive's directories, and might
+ * replace a directory with a link at any moment. Therefore each call uses an open directory, after the kernel has
+ * confirmed its path.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
 import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
@@ -18,7 +18,7 @@ import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
-/** Thrown if another file is at a link's path, or if the path of its directory contains an untrusted link. */
+/** Thrown if another file is at a link's path, or if the path to the link contains an untrusted link. */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);
@@ -34,7 +34,8 @@ interface LinkOptions {
 }
 
 /**
- * Maximum number of attempts to create a link. Another engine may remove an empty directory before the link is created.
+ * Maximum number of attempts to create a link. Another engine might remove an empty directory before the link is
+ * created in it.
  */
 const ATTEMPTS = 20;
 
@@ -103,8 +104,9 @@ async function placeLink(
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (directory: Directory) => {
     const entry = path.join(directory.fdPath, path.basename(at));
-    if ((await readLinkEntry(entry))?.target !== target) return; // read asynchronously: a hang blocks only this call
-    // check and remove synchronously, so that a file created between the two calls is not removed
+    // read asynchronously, so that a hang blocks only this call
+    if ((await readLinkEntry(entry))?.target !== target) return;
+    // check and remove synchronously, so that no file created between the two calls is removed by mistake
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -122,15 +124,15 @@ const MOST_LINKS = 40;
 interface Way {
   /** The existing part of the path, with links resolved. */
   real: string;
-  /** The names in the part of the path that does not exist. */
+  /** The names of the path's components that do not exist. */
   missing: string[];
-  /** A dangling link in the path, if any. */
+  /** The first dangling link in the path, if any. */
   dangling?: string;
 }
 
 /**
- * Resolves the links in a directory's path. Users may replace entries at any moment, so only `openExisting` proves that
- * a directory is at the returned path.
+ * Resolves the links in a directory's path. Users can replace entries at any moment, so only `openExisting` proves that
+ * there is a directory at the returned path.
  * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
@@ -155,7 +157,7 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 
 /**
  * Reads a link that belongs to root or to this process's user, in a directory where no other user may replace the link.
- * Any other link could trick this process into changing a directory that the link's owner may not change.
+ * Any other link could trick this process into changing a directory that the link's owner is not allowed to change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
@@ -237,8 +239,8 @@ function isBelow(file: string, directory: string): boolean {
  * mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator changed it.
  * Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
- * Does not sync the removal, because a directory that reappears after a crash is empty, and is removed with the next
- * link in it.
+ * Does not sync the removal: a directory that reappears after a crash is empty, and is removed after the next link in
+ * it.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -263,7 +265,7 @@ function linkDirectoriesAbove(at: string): string[] {
  * @returns whether the directory no longer exists
  */
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
-  // DIRECTORY_MODE applies if the directory was created before its mode was recorded
+  // the directory has DIRECTORY_MODE if it was created before its mode was recorded
   const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE })];
   const remove = async ({ fdPath: at, path: directory, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
@@ -293,7 +295,7 @@ interface Standing {
 
 /**
  * Returns the target and stats of the entry at a link's path; undefined if the entry does not exist.
- * @throws InTheWayError if the path of its directory contains an untrusted link
+ * @throws InTheWayError if the path to the link contains an untrusted link
  */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
   return await inLinkDirectory(path.dirname(at), (directory) =>
@@ -315,7 +317,7 @@ export async function syncLinkDirectory(directory: string): Promise<void> {
   await inLinkDirectory(directory, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
-/** Ignores errors that mean that a file is missing. ELOOP means that the path contains a loop of links. */
+/** Ignores errors that mean that a file is missing. ELOOP means that links in the path form a loop. */
 function ignoreNothing(error: unknown): undefined {
   if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }

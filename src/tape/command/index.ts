@@ -43,8 +43,8 @@ const script = () =>
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD and BASH_ENV, could run
- * programs that the host's administrator does not offer.
+ * Matches the names of allowed environment variables. Others, such as LD_PRELOAD and BASH_ENV, could run programs that
+ * the host's administrator does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;
 
@@ -115,8 +115,8 @@ export const commandStaging: StagingKind<StagingSettings> = {
 };
 
 /**
- * Creates the object that runs the scripts. Scripts receive only the environment variables below, and not Tapegate's
- * other variables.
+ * Creates the object that runs the scripts. Scripts receive only the environment variables that this function selects,
+ * and not Tapegate's others.
  */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
@@ -222,7 +222,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** If the library has no release script, returns the released files that stay on disk or will still arrive there. */
+/** For a library without a release script, returns the released files that stay on disk or will still arrive there. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

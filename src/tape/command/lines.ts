@@ -26,7 +26,7 @@ export class Answer {
   private readonly paths: ReadonlySet<string>;
   private readonly words: readonly string[];
 
-  /** @param words the file states that the script may report */
+  /** @param words the file states that the script is allowed to report */
   constructor(files: readonly StagedFile[], words: readonly string[]) {
     this.paths = new Set(files.map(({ path }) => path));
     this.words = words;
@@ -75,7 +75,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // `throw` below reports an invalid line
+    // the line is invalid, and the function throws an error
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

@@ -10,11 +10,11 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the program's name, which is the first item of `command`, with its path. */
+  /** Replaces the first item of `command`, the program's name, with the program's path. */
   locate(command: readonly string[]): string[];
 }
 
-/** Returns the maximum number of seconds from SIGTERM until this process stops waiting for a script. */
+/** Returns how many seconds after SIGTERM this process stops waiting for a script, at the latest. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
@@ -24,7 +24,7 @@ export function endSeconds({ killMs }: Caller): number {
  * - `all`: all files in the call; the failure counts against the library;
  * - `volume`: all files on the mounted volume;
  * - `file`: one file of a drive library;
- * - `staged`: one file of a staging library, which may not have been staged to disk yet.
+ * - `staged`: one file of a staging library, which might not have been staged to disk yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
@@ -46,14 +46,14 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
-/** A script's maximum output in bytes. The limit exists because the whole output is stored in memory. */
+/** A script's maximum output in bytes. The output is limited, because all of it is stored in memory. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 /**
  * Runs a script.
  * @returns the script's output; empty unless `isRead`
- * @throws TapeError if the script fails. The exit code determines the error class, which is TRANSIENT if the script
- *   takes longer than `seconds` or writes too much.
+ * @throws TapeError if the script fails. The exit code determines the error class. The class is TRANSIENT if the script
+ * takes longer than `seconds` or writes too much.
  */
 export async function runScript(
   caller: Caller,
@@ -87,8 +87,8 @@ export async function runScript(
 }
 
 /**
- * Yields a script's output at the reader's pace. Stops the script if it does not write a byte for `silenceSeconds`, or
- * does not exit within that time after its last byte.
+ * Yields a script's output at the reader's pace. Stops the script if, for `silenceSeconds`, it neither writes a byte
+ * nor exits.
  * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
  */
 export async function* streamScript(

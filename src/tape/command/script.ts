@@ -1,6 +1,6 @@
 /**
- * Runs a site's script without a shell, in a process group that is killed when the script exits. Stores at most a fixed
- * amount of the script's output in memory.
+ * Runs a site's script without a shell. When the script exits, the rest of its process group is killed. Stores at most
+ * a fixed amount of the script's output in memory.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -31,7 +31,7 @@ export interface ScriptEnd {
 const TAIL_BYTES = 8 * 1024;
 
 /**
- * Maximum time to wait for the rest of standard error after the script exits. A child process may keep standard error
+ * Maximum time to wait for the rest of standard error after the script exits, because a child process might keep it
  * open for longer.
  */
 const TAIL_MS = 1000;
@@ -44,7 +44,7 @@ export function startScript(run: ScriptRun): Script {
   const [program = '', ...args] = run.command;
   try {
     const child = spawn(program, args, {
-      cwd: '/', // Tapegate's own working directory may be on a disk that an operator wants to unmount
+      cwd: '/', // Tapegate's own working directory might be on a disk that an operator wants to unmount
       env: { ...run.environment },
       detached: true, // makes the script the leader of a new process group
       stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
@@ -97,7 +97,7 @@ export class Script {
     });
     // without a listener, Node.js discards the output if the script exits before a caller reads it
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // ignore the error, because a script may exit without reading its input
+    child.stdin?.on('error', () => {}); // ignore the error, because a script can exit without reading its input
     child.stdin?.end(input);
   }
 
@@ -119,7 +119,7 @@ export class Script {
 
   /**
    * After a script has exited, closes its output when all output has been read and no more arrives. A child process
-   * outside the process group may still keep the output open.
+   * outside the process group might still keep the output open.
    */
   private drain(output: Readable): void {
     let before = -1;
@@ -135,8 +135,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` throws the reason given in
-   * the first call.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. If this method is called several
+   * times, `finish` throws the first call's reason.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;
@@ -180,7 +180,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // kill the rest of the group, whose id is not reused while the group has members
+        this.kill('SIGKILL'); // kill the rest of the group; its id is not reused while the group has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });
@@ -192,7 +192,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // ignore the error, because the group has no more members
+      // ignore the error, because the group no longer has members
     }
   }
 }
