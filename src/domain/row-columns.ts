@@ -1,10 +1,10 @@
-/** Lists tables' columns under the names that Prisma uses, and reads rows with these names. */
+/** Lists tables' columns under their names in Prisma, and reads rows in which the columns have these names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**
  * Returns a table's columns for a SELECT statement.
  * @param fields enum of the fields, such as `Prisma.RequestScalarFieldEnum`
- * @param prefix prefix of the columns' names in the result
+ * @param prefix prefix of the column names in the result
  */
 export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
   const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);
@@ -26,5 +26,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The fields of files that most lists need. Reading all fields takes more processor time. */
+/** The fields of files that most lists need. Reading all fields would take more processor time. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

@@ -1,6 +1,6 @@
 /**
- * Limits how many database connections are occupied by operations that change data. A change may wait for the catalogue
- * lock during an import, or for locked rows, and occupies a connection meanwhile. Therefore waiting callers share a
+ * Limits how many database connections are occupied by operations that change data. While a change waits for the
+ * catalogue lock during an import, or for locked rows, it occupies a connection. Therefore waiting callers share a
  * limited part of the connections fairly. Changes that wait only briefly have their own share of the connections, so
  * that an operator can always suspend a drive, volume or user.
  */
@@ -11,8 +11,8 @@ import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
 /**
- * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change may wait for. A
- * separate limiter (`short`) is for changes that never wait long.
+ * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change might wait for.
+ * Changes that never wait long have a separate limiter (`short`).
  */
 const limiters = {
   catalogue: 'takers',

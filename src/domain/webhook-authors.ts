@@ -1,4 +1,4 @@
-/** Disables webhooks whose authors lost the right to their events. */
+/** Disables webhooks if their authors lose the right to the webhooks' events. */
 import { userOwner } from '../core/caller.js';
 import { type Sql, sql } from '../db/sql.js';
 import type { MemberKind } from '../generated/prisma/enums.js';
@@ -11,10 +11,10 @@ interface Manager {
 }
 
 /**
- * Disables a quota's webhooks after the quota lost a manager, because the manager chose their receivers. Tapegate does
- * not know a group's users. If a group lost its role, disables the webhooks of all users who are neither the quota's
- * user nor listed as managers. A remaining manager can enable the webhooks again.
- * @param lost SQL condition that the quota lost the manager
+ * After a user or group stops being a quota's manager, disables the webhooks that this manager created. Tapegate does
+ * not know a group's users, so for a group it disables the webhooks of all authors who are neither the quota's user nor
+ * listed as managers. A remaining manager can enable the webhooks again.
+ * @param lost SQL condition that the user or group has stopped being a manager
  */
 export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, lost: Sql): Sql {
   const isAuthor =

@@ -21,7 +21,7 @@ interface DriveGroup {
 }
 
 export class DriveGroups {
-  /** Drives of all libraries except the library in the data directory (`FIRST_LIBRARY`). */
+  /** Drives of all libraries except the one in the data directory (`FIRST_LIBRARY`). */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;

@@ -1,7 +1,7 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
- * events, and writes the counts in the same transaction, so that no event is counted twice. A quota has a row for each
- * hour in which the quota changed.
+ * events, and writes the counts in the same transaction, so that no event is counted twice. Each quota has one row for
+ * every hour in which it changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -33,7 +33,7 @@ const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Age in days beyond which the site's history has one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
-/** Maximum number of points: enough for two days of five-minute points and 88 days of hourly points. */
+/** Maximum number of points in a history: enough for two days of five-minute points and 88 days of hourly points. */
 const MOST_POINTS = 3000;
 const STEP = 20_000n;
 const SAMPLE_MS = 20_000;
@@ -74,7 +74,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Counts each event in the five-minute period in which it happened. The current period always gets a row. */
+/** Counts events by five-minute period. The current period always gets a row, even without events. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -149,7 +149,8 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Writes a row for each changed quota, once an hour. Several engines may write the history of quotas at the same time.
+ * Once an hour, writes a row for each quota that has changed. Several engines may write the history of quotas at the
+ * same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -170,8 +171,7 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the size and use of quotas, by quota id: at the beginning (`since`) if known, after each later change, and
- * now.
+ * Returns quotas' sizes and usage, by quota id: at the time `since` (if known), after each later change, and now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

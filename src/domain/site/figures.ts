@@ -12,7 +12,7 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** Number and total bytes of recalls, and the oldest recall's age in seconds, by state. */
+  /** Number of recalls, their total bytes, and the oldest recall's age in seconds, by state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
   /** Number of engines that use a drive or ask for one. */

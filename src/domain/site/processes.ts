@@ -22,7 +22,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** How many seconds late the process reads new events. */
+  /** Number of seconds by which the process is behind in reading new events. */
   lagSeconds: number;
 }
 
@@ -35,8 +35,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that a process has not written a heartbeat recently, and was replaced by another process. A new process
- * replaces one dead process of the same kind on the same host, because the service manager restarts killed processes.
+ * SQL condition that a process has not written a heartbeat recently, and another process has replaced it. A new process
+ * replaces one dead process of the same kind on its host, because the service manager restarts killed processes.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
@@ -68,7 +68,7 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   );
 }
 
-/** Returns a description of each live process, such as `engine 42 of host`. */
+/** Returns a text that describes each live process, such as `engine 42 of host`. */
 export async function findRunning(ctx: Context): Promise<string[]> {
   return (await listProcesses(ctx))
     .filter((each) => each.isAlive)

@@ -58,7 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** The condition that all webhooks have processed a batch, which must be kept until then. */
+/** SQL condition that all webhooks have processed an event batch. The batch must be kept until they have. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -71,7 +71,10 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** Selects the oldest pruned batches: one more than are marked together, because the last batch is never deleted. */
+/**
+ * Selects the oldest batches that are marked as pruned. Selects one more than a run marks, because the last batch is
+ * never deleted.
+ */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`
@@ -82,7 +85,8 @@ const deleteEvents = sql`
       ) e LIMIT ${EVENTS}))`;
 
 /**
- * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join would read all events.
+ * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join without it would read all
+ * events
  */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (

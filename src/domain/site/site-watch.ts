@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether further items may have changed; always true in the first value that a watcher gets. */
+  /** Whether items that are not listed might have changed too; always true in the first value that a watcher gets. */
   hasMore: boolean;
 }
 
@@ -45,12 +45,12 @@ class Watchers<Item> {
   private isRunning = false;
   private hasChecked = false;
 
-  /** @param open opens the source for the first watcher; the source is closed when the last watcher ends */
+  /** @param open opens the source when the first watcher starts; the source is closed when the last watcher ends */
   constructor(open: () => Source<Item>) {
     this.open = open;
   }
 
-  /** Yields changes. A client that reads everything after the first value does not miss a change. */
+  /** Yields changes. A client does not miss any change if it reads everything after it has received the first value. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -127,7 +127,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space changes all the time, so only changes of about 128 MiB (2^27 bytes) count. */
+/** Free space changes all the time, so only changes of at least about 128 MiB (2^27 bytes) count. */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -150,8 +150,8 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * Selects a mark for each part of the site, which changes whenever the part changes. The queue's mark is the newest
- * event batch's id.
+ * Selects a mark for each part of the site. A part's mark changes whenever the part changes. The queue's mark is the
+ * newest event batch's id.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
@@ -187,7 +187,7 @@ const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
-  // omit the caller's `reader` signal, because the checks continue after the caller has disconnected
+  // omit the signal of the caller's connection, because the checks continue after the caller has disconnected
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
@@ -212,10 +212,7 @@ export interface RequestChanges extends Changes<RequestChange> {
  */
 const MOST = 1000;
 
-/**
- * Selects requests that have events in the range, except requests for which only the counts of restored and failed
- * files changed.
- */
+/** Selects requests with events in the range, unless only their counts of restored and failed files have changed. */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
     JOIN event e ON e.batch_id = b.id AND e.id BETWEEN b.first_id AND b.last_id
@@ -238,7 +235,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
       return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
     },
     onError: (error) => {
-      last = undefined; // the range may be too large to read: watchers read everything again
+      last = undefined; // the range might be too large to read, so watchers read everything again
       logFailure(ctx.log, error, 'cannot read the changed requests');
     },
   };

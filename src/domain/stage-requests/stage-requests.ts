@@ -1,6 +1,6 @@
 /**
- * Stage requests of the WLCG Tape REST API. For each disk lifetime in a stage request, an ordinary request contains the
- * files with that lifetime.
+ * Stage requests of the WLCG Tape REST API. For each disk lifetime in a stage request, there is an ordinary request for
+ * the files with that lifetime.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
@@ -24,12 +24,12 @@ import {
 } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Maximum number of disk lifetimes in a stage request. Each lifetime needs its own request and transaction. */
+/** Maximum number of disk lifetimes in a stage request. Each disk lifetime needs its own request and transaction. */
 const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
   quota: string;
-  /** The requested files, at least one. If a path occurs several times, only its first entry counts. */
+  /** The requested files, at least one. If a path occurs more than once, only its first entry counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
@@ -58,7 +58,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // do not count this stage request's own paths, because they are added only when it is complete
+    // do not count this stage request's own unstaged paths, because they are added to the count only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -124,8 +124,8 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
- * quota may charge only that quota. Another user may charge only the quota that the user joined first. A
- * user can be made a member without consent, so a later membership must not change which quota is charged.
+ * quota can charge only that quota. A user who is only a member of other users' quotas can charge only the one joined
+ * first. A user can be made a member without consent, so a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -167,7 +167,7 @@ export interface StageRequestFileRow {
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
-  /** Whether the request that contains the file ended before the file was on disk. */
+  /** Whether the file's request ended before the file was on disk. */
   isLate: boolean;
 }
 
@@ -243,7 +243,7 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.stage_request_id = ${id}::uuid`;
 }
 
-/** Locality of a file in the WLCG Tape REST API. A file may be UNAVAILABLE temporarily. */
+/** Locality of a file in the WLCG Tape REST API. A file can be UNAVAILABLE temporarily. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
 /** Reason why a file is UNAVAILABLE, or does not exist. */
@@ -369,7 +369,7 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // a stage request without requests may be changed by every caller who may charge its quota
+    // every caller who is allowed to charge the quota is also allowed to change a stage request that has no requests
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
@@ -423,16 +423,13 @@ async function releaseByRequest(
           WHERE b.stage_request_id = ${stageRequestId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
-    // accept an ended request, because the disk lifetime may have passed before the client releases the files
+    // accept an ended request, because the disk lifetime might have passed before the client releases the files
     await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true });
   }
 }
 
 const DAY_SECONDS = 24 * 3600;
-/**
- * Age in days beyond which a stage request is deleted. A stage request of this age has ended, and its client has read
- * the result.
- */
+/** Age in days at which a stage request is deleted. By then it has ended, and its client has read the result. */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
 const STEP = 1000;

@@ -1,7 +1,7 @@
 /**
  * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. A
  * call's result is written only for files that still have the call's batch id. A late answer therefore changes nothing
- * if another engine has leased the library meanwhile.
+ * if another engine has leased the library in the meantime.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -41,11 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives a new batch id to the next files to request from the library. Files with the fewest attempts are first. Batches
- * shrink with each attempt, so that a bad file does not block other files.
+ * Gives a new batch id to the next files to request from the library. Files with the fewest attempts are first. A batch
+ * gets smaller with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library may already have a request for them. Tapegate needs the
- * request id in the library's answer to release the files.
+ * Includes files that no recall needs any more if the library might already have received a request for them. To
+ * release them, Tapegate needs the request id from the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -175,8 +175,8 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 }
 
 /**
- * Releases files that no recall from this library needs. Files that were never requested are deleted, because a call
- * may cost money.
+ * Releases files that no recall from this library needs. Deletes the rows of files that were never requested, without a
+ * call to the library, because a call may cost money.
  */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
@@ -221,7 +221,7 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 /**
  * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of files
  * in state KEPT that the library has removed.
- * @param keptSince rows in state KEPT without an expiry date are deleted if they entered the state before this time
+ * @param keptSince rows that have no expiry date are deleted if they entered the state KEPT before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -243,8 +243,8 @@ export interface ToRelease extends StagingRow {
 }
 
 /**
- * The condition that the library keeps the file without an expiry date, so that an engine must ask whether it is still
- * kept.
+ * SQL condition that the library keeps the file without an expiry date. An engine must then ask from time to time
+ * whether it still keeps the file.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
@@ -264,12 +264,14 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Limits of the pause before an engine asks again whether the library still keeps a file. Within the limits, the pause
- * is half the time since the file was released.
+ * Minimum and maximum pause before an engine asks again whether the library still keeps a file. Between these limits,
+ * the pause is half the time since the file was released.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/** The library keeps the file until the time `until`; if null, the time reported at the staging still applies. */
+/**
+ * A file that the library keeps until `until`; null if the time that it reported when it staged the file still applies.
+ */
 export type KeptRow = Answered & { until: string | null };
 
 /**

@@ -17,8 +17,8 @@ import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**
- * Returns the waiting files that are not yet requested from the library, grouped by volume and user. A file for which
- * two users wait counts for both users.
+ * Returns the waiting files that are not yet requested from the library, grouped by volume and user. If two users wait
+ * for the same file, it counts for both.
  */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
@@ -53,16 +53,16 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Bytes that this library, and all others that respond, will deliver, but for which room in the restore area is not
-   * reserved yet.
+   * Bytes for which room in the restore area must still be reserved. They will come from this library and from all
+   * other libraries that respond.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
 /**
- * The condition that the library of a staging row (`s`) is in service and responds. Room in the restore area is set
- * aside only for responding libraries.
+ * SQL condition that the library from which a file is staged (`s`) is in service and responds. Room in the restore area
+ * is set aside only for such libraries.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -98,7 +98,7 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
 
 export interface Room {
   files: number;
-  /** Bytes that may still be requested from the library; null if only the restore area limits the bytes. */
+  /** Bytes that can still be requested from the library; null if only the restore area limits them. */
   bytes: bigint | null;
   /** Whether the library has nothing staged, so that one file of any size may be requested. */
   isEmpty: boolean;
@@ -108,7 +108,7 @@ export interface Room {
  * Stores files in state INTENDED, in the given order, as far as the library's limits and the restore area allow. If a
  * file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer wait,
  * and files that another engine has already stored.
- * @returns the ids of the stored files; `isFull` if there was no room for further files
+ * @returns the stored files' ids; `isFull` if there was no room for further files
  * @throws Error if the engine has lost its lease on the library
  */
 export async function intendFiles(
@@ -224,7 +224,7 @@ export interface ReadyFile {
 /**
  * Returns the next staged files to read, ordered by priority, then by the users' shares, then by staging time.
  * @param how.shares recent drive seconds divided by weight, by user
- * @param how.isShuffled whether the order is random instead
+ * @param how.isShuffled whether to return the files in random order
  */
 export async function readReady(
   ctx: Context,

@@ -1,7 +1,8 @@
 /**
  * Decides which engine calls a staging library. At most one engine holds a library's lease, as for drives
- * (recalls/drives.ts). The lease only avoids needless calls: two engines do no harm, because their calls have different
- * batch ids. If calls to a library fail, only calls are paused; if reads fail, only reads (health/circuits.ts).
+ * (recalls/drives.ts). The lease only avoids needless calls: two engines that call the library do no harm, because
+ * their calls have different batch ids. If calls to a library fail, only calls are paused; if reads fail, only reads
+ * are paused (health/circuits.ts).
  */
 
 import { locking } from '../../db/locks.js';
@@ -94,7 +95,7 @@ export interface StagingFigures {
 export interface KeptCopy {
   path: string;
   size: bigint;
-  /** Time until which the library keeps the copy; null if unknown. */
+  /** Time until which the library keeps the file on its disk; null if unknown. */
   until: string | null;
 }
 

@@ -2,8 +2,8 @@
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the log
- * may have many millions of rows. A last transaction changes everything else. Until the last transaction, the name
- * still identifies the user's rows, so a second call can continue after a crash.
+ * may have many millions of rows. A last transaction changes everything else. Until the last transaction commits, the
+ * name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -51,7 +51,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // store pending counts of rejections first, because these may contain the user's name
+    await ctx.refusals.settle(); // first store pending counts of rejections, because they might contain the user's name
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
@@ -190,7 +190,8 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 /**
  * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
  * Renames the user in path rules instead of deleting the rules, because all users may access a directory without rules.
- * In the reasons for other suspensions, replaces the email address but not the name, which may be an ordinary word.
+ * In the reasons for other suspensions, replaces the email address but not the user's name, which might be an ordinary
+ * word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(

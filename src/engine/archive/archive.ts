@@ -31,7 +31,7 @@ export interface ArchiveProgress {
 }
 
 /**
- * Archives a directory tree. A file that cannot be archived is listed in the result and does not stop the archive.
+ * Archives a directory tree. A file that cannot be archived is listed in the result, and archiving continues.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
  * @param how.onProgress called after each file is written to tape or compared with its catalogue entry, with the total
  * number of files and bytes so far
@@ -52,7 +52,7 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Returns an archive result's details for the audit log, which names the number of failed files but not the files. */
+/** Returns details of the result for the audit log: for failed files, only their number and not their names. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -98,8 +98,8 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * Maximum number of files and bytes in a batch. The number of files limits the catalogue work if files are small, and
- * the number of bytes limits the tape writes if files are large.
+ * Maximum number of files and bytes in a batch. The file limit bounds the catalogue work for small files, and the byte
+ * limit bounds the tape writes for large files.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;

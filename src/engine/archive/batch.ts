@@ -25,8 +25,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Number of files that were already on tape with the same bytes according to the catalogue and, if sources are
-   * removed (`move`), were read back.
+   * Number of files that were already on tape. The catalogue has the same checksum and, if sources are removed
+   * (`move`), the tape copy was read back.
    */
   unchanged: number;
   failed: string[];
@@ -54,9 +54,9 @@ export class ArchiveBatch {
   }
 
   /**
-   * Archives the batch: compares sources with the catalogue, writes files to tape, registers them, reads the tape
-   * copies back, and registers the copies as verified. At the end, removes the sources if requested (`move`). A file
-   * that fails in one step is skipped in later steps, and does not delay other files.
+   * Archives the batch: compares sources with the catalogue, writes and registers files, reads the tape copies back,
+   * and registers the copies as verified. At the end, removes the sources if requested (`move`). A file that fails in
+   * one step is skipped in later steps, and does not delay other files.
    * @throws `signal.reason` after an abort; FencedError; database errors. A single file's error is not thrown, but
    * added to the result
    */
@@ -110,8 +110,8 @@ export class ArchiveBatch {
 
   /**
    * Returns the files, except those that were renamed, withdrawn or moved on tape since the last step. A renamed file
-   * is excluded, because otherwise it would be registered twice. A withdrawn file is excluded, because its source must
-   * be kept: it may soon be the only copy.
+   * is excluded, because otherwise it would be registered twice. A withdrawn file is excluded to keep its source, which
+   * might soon be the only copy.
    * @param lostIdOf returns the catalogue id of a file that had an entry without a tape position
    */
   private async keepRegistered(
@@ -142,8 +142,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into files that are not on tape (`fresh`), files that are on tape but without a tape position in the
-   * catalogue (`lost`), and files that are on tape with the same bytes (`safe`).
+   * Sorts sources into three groups: not on tape (`fresh`), in the catalogue without a tape position (`lost`), and on
+   * tape with the same bytes (`safe`).
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
@@ -241,8 +241,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after another. If a file fails, adds its error to the result and continues. Stops if `signal`
-   * aborts, or if another Tapegate takes over the restore disks, because a batch may take hours.
+   * Processes files one after another. If a file fails, adds its error to the result and continues. A batch may take
+   * hours, so it stops early if `signal` aborts or another Tapegate takes over the restore disks.
    */
   private async doEach<S extends Source>(
     sources: readonly S[],
@@ -260,7 +260,7 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check, and the catalogue entries of those files that are not new. */
+/** Files that passed a check, and the existing catalogue entries, if any, for these files. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];

@@ -34,9 +34,7 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface Visit {
   relative: string;
-  /**
-   * Access that parent directories grant. These directories are not restored, so they cannot protect restored files.
-   */
+  /** Access granted by the parent directories, which are not restored and therefore cannot protect restored files. */
   parentAccess: Access | undefined;
 }
 

@@ -183,10 +183,7 @@ async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCo
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/**
- * Reports copies that were changed outside Tapegate and have been removed since, so that their files are now only on
- * tape.
- */
+/** Reports files that are now only on tape, because their copies were changed outside Tapegate and later removed. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
@@ -269,7 +266,7 @@ async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Pr
   return findings.filter(({ link }) => changes.get(link.fileId) === link.change);
 }
 
-/** Time to wait for an engine that may be working on the same link. */
+/** Milliseconds to wait for an engine that might be working on the same link. */
 const SETTLE_MS = 2000;
 
 /** Repairs links. @returns the ids of files whose link now matches the database */

@@ -173,8 +173,7 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
 }
 
 /**
- * Checks whether the file still exists unchanged, because an engine removes a copy from disk before it updates the
- * catalogue.
+ * Returns whether the file still exists unchanged. An engine removes a copy from disk before it updates the catalogue.
  */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);

@@ -110,7 +110,7 @@ function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Findi
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
-/** Recovers dead engines' drives, and requeues recalls that have no drive. */
+/** Recovers dead engines' drives, and requeues running recalls that have no drive. */
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;

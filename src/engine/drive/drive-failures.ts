@@ -21,14 +21,14 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Number of consecutive mount failures after which a volume is suspended. Error classes that allow more tries have a
- * higher number.
+ * Number of consecutive mount failures after which a volume is suspended; higher for error classes that allow more
+ * tries.
  */
 const MAX_MOUNTS = 3;
 
 /**
  * Returns the error class that determines the pause after a failed mount. Mounts are retried even after PERMANENT and
- * POLICY errors, because libraries may report temporary failures in these classes.
+ * POLICY errors, because some libraries use these classes for temporary failures.
  */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
@@ -56,7 +56,7 @@ interface MountFailure {
   error: string;
   /** Earliest time of the volume's next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Reason to suspend the volume; undefined if the volume stays in service. */
+  /** Why to suspend the volume; undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 
@@ -77,7 +77,7 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns whether the volume must not be mounted yet, because a mount failed, even for requests made after the
+   * Returns whether a failed mount still prevents mounting the volume, even for requests that were made after the
    * failure.
    */
   isPaused(volume: string, now: string): boolean {
@@ -170,8 +170,7 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines outcomes in the order in which the files were read, which may differ from the order of
-   * the reports.
+   * any. The function examines outcomes in read order, even if they were reported in a different order.
    */
   followReads(
     volume: string,
@@ -193,8 +192,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file if its first try after the volume was resumed failed. Does not count the file's later tries, because
-   * other files may be read successfully between two tries.
+   * After the volume is resumed, counts only a file's first failed try, because other files might be read successfully
+   * before its next try.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -277,7 +276,8 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 /**
  * Records in the database that a volume is mounted, and then visits the volume (`use`). After an unexpected error,
  * opens the volume's circuit breaker: drives visit other volumes until the pause ends.
- * @param use returns whether the visit was useful; if so, the volume's count of unexpected errors is reset
+ * @param use returns whether any recall or verification started; if so, the volume's count of unexpected errors is
+ * reset
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */
 export async function visitVolume(

@@ -167,7 +167,7 @@ type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) =>
 
 /**
  * Applies a time limit to each call to a library.
- * @param limit time limit for calls for which the library does not set one
+ * @param limit default time limit, for calls without their own time limit
  */
 function followLibrary(
   library: DriveLibrary,
@@ -190,7 +190,7 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Applies the time limit to each chunk, so that the time to process a chunk does not count against the tape. */
+/** Applies the time limit to each chunk separately, so that the time to process chunks does not count. */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;

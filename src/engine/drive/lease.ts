@@ -2,7 +2,7 @@
  * Holds a drive's lease and renews it while the process lives. The lease expires after a fixed time, even if the
  * database is down.
  *
- * A process may stall without noticing, because its clocks may stall too. Therefore the database confirms the lease
+ * A process might stall without noticing, because its clocks might stall too. Therefore the database confirms the lease
  * before a partial file is opened and before a copy is put in place. One query confirms the lease for many files.
  */
 import { setMaxListeners } from 'node:events';
@@ -71,10 +71,10 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** A timer that fires this late shows that the process was stalled and could not renew the lease. */
+/** If a timer fires this late, the process was stalled and could not renew the lease. */
 const STALL_MS = 1000;
 
-/** Milliseconds of reading after which an earlier measurement has half its weight in the average read rate. */
+/** Half-life of a measurement's weight in the average read rate, in milliseconds of reading. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -105,7 +105,7 @@ export class Renewal {
   private readonly abort = new AbortController();
   /**
    * Time, by the monotonic clock, at which the lease expires; never later than its expiry in the database. The clock
-   * continues while the process is stopped.
+   * keeps running while the process is stopped.
    */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
@@ -230,7 +230,7 @@ export class Confirmations {
    */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // if the query below fails, partial files may not be opened
+      this.openings = 0; // if the query below fails, no partial files can be opened
       const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {

@@ -15,7 +15,10 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Aborts running work. */
   abort: AbortSignal;
-  /** Ends the wait for aborted work. If a call is still running when this signal aborts, it is considered hung. */
+  /**
+   * Signal that ends the wait for aborted work. A call that is still running when this signal aborts is considered
+   * hung.
+   */
   leave: AbortSignal;
   disks: FailingDisks;
   /** Called when a disk or tape call has hung, after the failure is recorded and the drive is released. */
@@ -35,7 +38,8 @@ export interface DriveOptions extends LeaseOptions {
    */
   idleMs: number;
   /**
-   * Milliseconds before this host claims a drive again that it could not use, so that another host can claim the drive.
+   * Milliseconds for which this host does not claim a drive that it could not use, so that another host can claim the
+   * drive.
    */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
