@@ -126,7 +126,7 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
- * Current time by the database server's clock, which decides when leases expire. A process must not extend a lease by
+ * Current time on the database server's clock, which decides when leases expire. A process must not extend a lease by
  * its own clock.
  */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;

@@ -13,8 +13,8 @@ export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'dri
 
 interface StagingTerms {
   /**
-   * Returns the price of staging files. Absent if the library stages files for free. Amounts are millionths of the
-   * currency.
+   * Returns the price of staging files. Absent if the library stages files for free. Amounts are in millionths of the
+   * currency unit.
    */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;

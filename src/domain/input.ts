@@ -41,7 +41,7 @@ export function isPlainName(name: string): boolean {
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
- * Returns whether readers or databases may mistake the name for a reserved name, regardless of letter case, width and
+ * Returns whether readers or databases might mistake the name for a reserved name, regardless of letter case, width and
  * spacing.
  */
 export function isReserved(name: string): boolean {

@@ -39,9 +39,9 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether the primary may answer a read that failed on a standby, because replay cancelled it or the standby is
- * down. Returns false if the read would fail again, because it timed out, its caller has disconnected, or no slot is
- * free.
+ * Returns whether the primary can repeat a read that failed on a standby, because replay cancelled the read or the
+ * standby is down. Returns false if the read would fail again, because it timed out, its caller has disconnected, or no
+ * slot is free.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

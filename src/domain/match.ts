@@ -82,7 +82,7 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 
 /**
  * Returns whether to search by words. Trigrams of letters are rare. Letter trigrams also find the pattern's first word,
- * which may be only the end of a word in the path. So searching by words is faster only for digits.
+ * which might be only the end of a word in the path. So searching by words is faster only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

@@ -38,13 +38,12 @@ export interface SiteIdentity {
   location: DatabaseLocation | null;
   /** Whether an engine is writing stamps, or ended without a clean shutdown. */
   isStamping: boolean;
-  /** Why no engine may work until a takeover; null if engines may work. */
+  /** Why no engine is allowed to work until a takeover; null if engines can work. */
   fenced: string | null;
-  /** Why no engine works at present; null if engines may work. */
+  /** Why no engine can work at present; null if engines can work. */
   problem: string | null;
   /**
-   * Directories that belong to another Tapegate, as detected by the engines. A library directory counts only on its own
-   * host.
+   * Directories that belong to another Tapegate, as detected by the engines. Omits library directories of other hosts.
    */
   foreign: { path: string; problem: string; isDisk: boolean }[];
   /** The start time of the server that now runs the database. */
@@ -87,7 +86,7 @@ export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
   return row;
 }
 
-/** Returns the PostgreSQL cluster's identifier; null if the database role may not read it. */
+/** Returns the PostgreSQL cluster's identifier; null if the database role is not allowed to read it. */
 export async function readSystem(ctx: Context): Promise<string | null> {
   const rows = await ctx.db
     .rows<{ system: string }>(sql`SELECT system_identifier::text AS system FROM pg_control_system()`)

@@ -18,7 +18,7 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** Writes the limit as a literal, because PostgreSQL assumes a tenth of the list for a limit in a parameter. */
+/** Writes the limit as a literal, because PostgreSQL assumes that a limit in a parameter is a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /**
@@ -70,7 +70,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list.less FROM clause of rows to subtract from the count */
+/** @param list.less FROM clause that selects the rows to subtract from the count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },

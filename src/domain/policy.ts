@@ -157,10 +157,7 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/**
- * A caller, and an object that records the reads that the caller was refused. Refused changes are recorded by
- * `audited`.
- */
+/** A caller, and an object that records the caller's refused reads. Refused changes are recorded by `audited`. */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**
@@ -210,7 +207,7 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 
 /**
  * Returns a key that is equal for callers with the same rights, so that these callers can share read results. The key
- * includes the caller's name if path rules may apply to the caller. The key is undefined for a caller without roles.
+ * includes the caller's name if path rules might apply to the caller. The key is undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

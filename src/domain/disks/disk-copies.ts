@@ -17,7 +17,7 @@ export interface RecordedCopy {
   path: string;
   size: bigint;
   checksum: string | null;
-  /** Adler-32 of the file in hex; null if unknown, or if `checksum` is an Adler-32 itself. */
+  /** The file's Adler-32 in hex; null if unknown, or if `checksum` is an Adler-32 itself. */
   adler32: string | null;
   stage: Stage;
   diskId: number;
@@ -136,7 +136,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** Properties of a file, for responses without the file's bytes. */
+/** A file's properties, for responses without its bytes. */
 export interface Listed {
   size: bigint;
   mtime: string | null;

@@ -145,15 +145,15 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** Free bytes on a file system, and the bytes reserved on all its disks. */
+/** A file system's free bytes, and the bytes reserved on all restore disks on it. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
 }
 
 /**
- * Chooses the disk with the most room. Of disks with equal room, chooses the disk with the most unused allocation.
- * Returns undefined if no disk has room for `size` bytes.
+ * Chooses the disk with the most room. If several disks have equal room, chooses the one with the most unused
+ * allocation. Returns undefined if no disk has room for `size` bytes.
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
@@ -183,7 +183,7 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 
 /**
  * Returns the free bytes of a file system minus all reservations. Subtracts the whole size of each running recall,
- * because all of its bytes may still be unwritten.
+ * because all of its bytes might still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -244,8 +244,8 @@ export async function recordMeasurements(
 }
 
 /**
- * Returns, by disk id, the smallest number of free bytes that a host has measured, and the problems on all hosts. For a
- * failing disk, returns only the reason why it is suspended.
+ * Returns, by disk id, the smallest number of free bytes that any host has measured, and the problems on all hosts. For
+ * a failing disk, returns only the reason why it is suspended.
  */
 export async function readMeasurements(
   ctx: Context,
@@ -291,15 +291,15 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** Paths of at most 100 files that may have stale partial files on the disk. */
+  /** Paths of at most 100 files that might have stale partial files on the disk. */
   stalePartialFiles: string[];
 }
 
 const MOST_STALE = 100;
 
 /**
- * Deletes the record of a restore disk that contains no copies. Fails while the disk may contain stale partial files,
- * unless it is failing. Does not remove files from the disk.
+ * Deletes the record of a restore disk that contains no copies. Fails while the disk might contain stale partial files,
+ * unless the disk is failing. Does not remove files from the disk.
  * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies, running recalls or stale partial files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {

@@ -22,7 +22,7 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 
 /**
  * Records that a disk has its marker file, or that an engine is about to write it. Notifies engines, because recalls
- * may be waiting for room on the disk.
+ * might be waiting for room on the disk.
  * @param name name of the marker file that is about to be written; null if the disk already has one
  * @returns false if a marker was already recorded
  */
@@ -59,7 +59,7 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
 
 interface DiskTraces {
   isMarked: boolean;
-  /** Name of a marker file that is recorded in the database, but may not have been written to the disk yet. */
+  /** Name of a marker file that is recorded in the database, but might not have been written to the disk yet. */
   markedAs: string | null;
   isUsed: boolean;
   copies: RecordedCopy[];

@@ -89,9 +89,9 @@ export async function readUnheld(
 const MARKED = 10_000;
 
 /**
- * If all of a request's released files have left the restore area, records that they have. If the request has ended,
- * first marks its request files as ended, so that lookups of live requests skip them. If the request ends while this
- * function runs, records nothing.
+ * If all of a request's released files have left the restore area, records this fact. If the request has ended, also
+ * marks its request files as ended, so that lookups of live requests skip them. If the request ends while this function
+ * runs, records nothing.
  * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -141,7 +141,7 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 /**
  * Moves RESTORED files that no live request contains to the stage ONTAPE. If a file's copy was changed, moves the file
  * to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
- * @returns the ids of the moved files; a file stays if its row has changed, or a live request now contains it
+ * @returns the ids of the moved files; a file is not moved if its row has changed, or a live request now contains it
  */
 export async function releaseCopies(
   ctx: Context,
@@ -149,7 +149,8 @@ export async function releaseCopies(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
-    // lock the files in a separate statement, so that the next statement sees request files of earlier lock holders
+    // lock the files in a separate statement, so that the next statement sees request files that earlier lock holders
+    // added
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,
@@ -235,9 +236,9 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 /**
  * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
  * call is safe.
- * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. The
- *   file of a changed copy becomes UNVERIFIED, unless the copy has another version of the file. `claimed`: copies whose
- *   claims the call releases.
+ * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. A
+ *   changed copy's file becomes UNVERIFIED, unless the copy belongs to another version of the file. `claimed`: copies
+ *   whose claims the call releases.
  * @returns the ids of the files whose copies were removed from disk and from the database
  */
 export async function deleteRemovedCopies(
@@ -267,8 +268,8 @@ export async function deleteRemovedCopies(
 }
 
 /**
- * Moves files with a changed copy to the stage UNVERIFIED, unless the copy has another version of the file. The caller
- * must have locked the files. The copies must still be recorded.
+ * Moves files with a changed copy to the stage UNVERIFIED, unless the copy belongs to another version of the file. The
+ * caller must have locked the files. The copies must still be recorded.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -339,8 +340,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether the file at the copy's path was written by another program. The other file had the same bytes as the file
-   * on tape when its times were `mtimeNs` and `ctimeNs`.
+   * Whether another program wrote the file at the copy's path. With the times `mtimeNs` and `ctimeNs`, that file had
+   * the same bytes as the file on tape.
    */
   isForeign: boolean;
 }
@@ -422,7 +423,7 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
   );
 }
 
-/** Deletes the records of changed copies that no longer exist, so that files can be restored to their paths again. */
+/** Deletes the records of changed copies that no longer exist, so that files can be restored to those paths again. */
 export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);

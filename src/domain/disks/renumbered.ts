@@ -17,7 +17,7 @@ export interface KnownMarker {
   markerId: string | null;
 }
 
-/** Returns the recorded identities of the marker files of all disks that have a marker file and are not failing. */
+/** Returns the recorded identity of each disk's marker file. Omits failing disks, and disks without a marker file. */
 export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
   return await ctx.db.rows<KnownMarker>(
     sql`SELECT k.id AS "diskId", k.mountpoint, k.marker_id AS "markerId" FROM restore_disk k
@@ -27,8 +27,8 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 
 /**
  * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. A disk with a new marker file may be another file system, so engines test again whether the disk
- * folds names.
+ * copies on the disk. A disk with a new marker file might be another file system, so engines test again whether the
+ * disk folds names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -38,7 +38,7 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
   );
 }
 
-/** Seconds without progress after which another engine may continue a comparison of copies. */
+/** Seconds without progress after which another engine can take over a comparison of copies. */
 const SILENT_SECONDS = 600;
 
 /**

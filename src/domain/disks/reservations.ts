@@ -2,10 +2,10 @@
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
  * allocation and in its free space. Reservations reduce both. All disks are locked while room is reserved. At the end
  * of a recall, its reservation becomes used bytes or is freed. Engines measure disks before the transaction, without
- * locks, because a disk may hang. Engines subtract from the measured free space all reservations that existed during
- * the measurement or were made later, because the reserved bytes may have been written. If there is no room for a
- * recall, the reason is recorded once, as the recall's error. Engines then skip the recall until a process that frees
- * room notifies them.
+ * locks, because a disk might hang. Engines subtract from the measured free space all reservations that existed during
+ * the measurement or were made later, because the reserved bytes might have been written. If no disk has room for a
+ * recall, the reason is recorded as the recall's error. Engines skip the recall until a process that frees room
+ * notifies them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -57,7 +57,7 @@ interface Candidate extends DiskRow {
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
-  /** Whether the disk has a problem, other than lack of room, that may end without an operator's action. */
+  /** Whether the disk has a problem, other than lack of room, that might end without an operator's action. */
   isAway: boolean;
   /** Whether the disk is missing on this host, but another host has recently measured it. */
   isElsewhere: boolean;
@@ -130,12 +130,12 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // leave a recall that fits only on another host's disk to the engines on that host
+  // skip a recall that fits only on another host's disk: that host's engines start it
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk may have been resumed while this transaction waited to lock it, so engines must check again
+    // a disk might have been resumed while this transaction waited to lock it, so engines must check again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
@@ -189,8 +189,9 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the number of bytes to subtract from the measured free space, because they may have been written after the
- * measurement. Includes all reservations that existed at the measurement or were made later, even if they have ended.
+ * Returns the number of bytes to subtract from the measured free space, because those bytes might have been written
+ * after the measurement. Includes all reservations that existed at the measurement or were made later, even if they
+ * have ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -200,7 +201,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records why there is no room for recalls, once for each recall. The error class is TRANSIENT if a temporarily
+ * Records, as each recall's error, why no disk has room for it. The error class is TRANSIENT if a temporarily
  * unavailable disk would have room, otherwise SPACE.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
@@ -216,14 +217,14 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
 }
 
 /**
- * Maximum number of recalls that one call to `wakeForRoom` makes startable. Further recalls are left to the next call.
+ * Maximum number of recalls whose errors one call to `wakeForRoom` clears. Further recalls are left to the next call.
  */
 const WOKEN_RECALLS = 5000;
 
 /**
- * Makes the oldest recalls that wait for room startable, as many as fit on the disks, and clears their errors. A call
- * is safe at any time, because it does not reserve room.
- * @returns the number of recalls made startable
+ * Clears the errors of the oldest recalls that wait for room, as many as fit on the disks, so that they can start. A
+ * call is safe at any time, because it does not reserve room.
+ * @returns the number of recalls that can now start
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;

@@ -14,7 +14,7 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** The recall's drive. The partial file's name contains the drive and epoch of the recall. */
+  /** The recall's drive. The partial file's name contains the recall's drive and epoch. */
   driveId: number;
   epoch: bigint;
   /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
@@ -61,14 +61,14 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 }
 
 /**
- * Condition: the file `f` is not being restored. The new copy of a file that is being restored may have a stale file's
+ * Condition: the file `f` is not being restored. While a file is being restored, its new copy might have a stale file's
  * inode.
  */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Returns the partial files that are still stale, by their ids. The caller must examine the files on disk before this
- * call, and remove them afterwards.
+ * Returns the partial files that are still stale, by id. The caller must examine the files on disk before this call,
+ * and remove them afterwards.
  * @returns `isNoted`: whether the file is now the recorded copy, which must stay
  */
 export async function findStillStale(

@@ -39,7 +39,7 @@ export interface PutBack {
 /**
  * Fences a restored database, and skips ids. The caller must call this function only once, before any process uses the
  * database. A second call would skip more ids.
- * @param state.earliest earliest possible time of the restored state. Ids that may have been used after this time are
+ * @param state.earliest earliest possible time of the restored state. Ids that might have been used after this time are
  *   skipped
  * @param state.asOf the restored state's time as shown to people, in RFC 3339 format
  */
@@ -73,8 +73,8 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 }
 
 /**
- * Returns the number of ids to skip. If too few ids are left, skips the ids that may have been used, and half of the
- * remaining ids. If more ids may have been used than are left, skips all ids. A restored database without free ids
+ * Returns the number of ids to skip. If too few ids are left, skips the ids that might have been used, and half of the
+ * remaining ids. If more ids might have been used than are left, skips all ids. A restored database without free ids
  * accepts no new requests, but its data can be read.
  */
 function leapOf(

@@ -227,8 +227,8 @@ export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeReti
 const UNHELD_MINUTES = 15;
 
 /**
- * Hours after which a request that a library has not accepted is a finding. Long enough for a library that is down for
- * a night.
+ * Hours after which an unaccepted request to a staging library is a finding. Longer than a night, because a library
+ * might be down for a whole night.
  */
 const STUCK_HOURS = 24;
 
@@ -254,7 +254,10 @@ const stagingUnheld: RepairableKind = {
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };
 
-/** Finds requests that a library has not accepted for a day. The repair makes the next attempt due immediately. */
+/**
+ * Finds requests to stage or release a file that the library has not accepted within a day. The repair makes the next
+ * attempt due immediately.
+ */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,

@@ -1,6 +1,6 @@
 /**
- * Reads findings that the database alone shows, in pages and with a time limit. Gateways use this module, because they
- * must not access disks. Some findings can be repaired only on a host that has the restore disks.
+ * Reads, in pages and with a time limit, the findings that can be made from the database alone. Gateways use this
+ * module, because they must not access disks. Some findings can be repaired only on a host that has the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';

@@ -104,9 +104,9 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects data, although the disk may report free space. No new files are put on the disk until a
+ * Records that a disk rejects data, although the disk might report free space. No new files are put on the disk until a
  * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls report
- * that the disk is full, only one report counts.
+ * that the disk is full, only one report starts a pause.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

@@ -119,7 +119,7 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
 
 /**
  * Ends a disk's suspension after the disk works again. If an operator has suspended the disk, the operator's suspension
- * stays, but engines may access the disk.
+ * stays, but engines can access the disk.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
   // end the suspension before the update, because ending it also ends the disk's retries

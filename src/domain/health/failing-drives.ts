@@ -10,7 +10,7 @@ import { suspendFailing } from './suspensions.js';
 
 /**
  * Maximum number of attempts after errors that are likely to last. An operator must act after the last attempt, because
- * further attempts may damage cartridges.
+ * further attempts might damage cartridges.
  */
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];

@@ -17,7 +17,7 @@ interface Refusal {
 
 /**
  * Suspends, until the next attempt, a library that refuses work. Ignores a report from a drive that mounted its volume
- * before the last pause ended. The report may be late, because a drive may take minutes to unmount a volume.
+ * before the last pause ended. The report might be late, because a drive can take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,
@@ -30,7 +30,7 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts a library's refusals only once per pause, because several drives may report the same refusal.
+ * Counts a library's refusals only once per pause, because several drives might report the same refusal.
  * @returns the end of the pause, which grows with each counted refusal
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {

@@ -34,11 +34,13 @@ interface DriveLocation {
   libraryId: number;
 }
 
-/** What a drive is about to do. A drive that is `reading` staged files may continue while its library drains. */
+/**
+ * What a drive is about to do. While its library drains, a drive can continue to read staged files, but cannot mount.
+ */
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that the recall `c` may begin: its volume, its drive, its library and at least one waiting
+ * Returns the SQL condition that the recall `c` can begin: its volume, its drive, its library and at least one waiting
  * user are in service.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
@@ -140,7 +142,7 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Puts an object back into service, so that recalls that wait for it may begin immediately. A full disk accepts files
+ * Puts an object back into service, so that recalls that wait for it can begin immediately. A full disk accepts files
  * again.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
@@ -206,7 +208,7 @@ export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAc
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // do not compare the disk's retry time, because an engine may set it while this statement runs
+    // do not compare the disk's retry time, because an engine might set it while this statement runs
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}

@@ -1,4 +1,4 @@
-/** Applies an import's rows in one transaction, which may run again after a deadlock. */
+/** Applies an import's rows in one transaction, which is run again after a deadlock. */
 
 import { quote } from '../../core/errors.js';
 import { type Move, type Stage, stageLetters } from '../../core/stages.js';
@@ -117,7 +117,7 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh` from the catalogue, because other imports may have changed the catalogue. Afterwards, the
+ * Updates the table `fresh` from the catalogue, because other imports might have changed the catalogue. Afterwards, the
  * only known files in the table are those that an earlier list has withdrawn.
  * @returns whether the table `fresh` changed
  */
@@ -262,7 +262,7 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // delete verification failures of known files, because the import may have corrected the files' values
+  // delete verification failures of known files, because the import might have corrected the files' values
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
@@ -298,7 +298,8 @@ async function fillOmitted(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects illegal stage changes. Also rejects new sizes for files that have reserved or used space in the restore area.
+ * Rejects illegal stage changes. Also rejects new sizes for files for which space in the restore area is reserved or
+ * used.
  */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
@@ -412,7 +413,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates the live requests that contain files of the table `known`. Charges new sizes to quotas, and updates waiting
+ * Updates the live requests that contain files in the table `known`. Charges new sizes to quotas, and updates waiting
  * recalls. Retries failed files that now have another position or checksum.
  * @returns the ids of the updated requests; the caller must pass them to `settleFollowed`
  * @throws ImportError
@@ -452,8 +453,8 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
 }
 
 /**
- * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes may exceed
- * the quota's size.
+ * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes are allowed
+ * to exceed the quota's size.
  */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(

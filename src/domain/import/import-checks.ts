@@ -106,7 +106,7 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
  * the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
-  tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL may overestimate the number of renamed files
+  tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL might overestimate the number of renamed files
   const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
   tx.send(plannedFreely());
   if (!renamed) return;
@@ -143,7 +143,7 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
 
 /**
  * Selects clashes between paths and the catalogue: paths below a known file, and paths above a known file. Returns at
- * most `limit` clashes of each kind. Looks up each directory once. The lateral queries sort by an index, because
+ * most `limit` clashes of each kind. Looks up each directory only once. The lateral queries sort by an index, because
  * PostgreSQL would otherwise scan the table.
  * @param paths a query that returns the column `path`
  */
@@ -194,8 +194,8 @@ export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
- * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below it.
- * If another import adds a clash after this check, `refuseDirectories` rejects the import.
+ * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps only the files
+ * below it. If another import adds a clash after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
@@ -234,7 +234,7 @@ function describeClash({ outer, inner }: Clash): string {
 }
 
 /**
- * Describes the clash for each path that an import would now reject because of one. Another import may add or remove
+ * Returns a description of each clash between the paths and the catalogue, by path. Another import might add or remove
  * clashes later.
  */
 export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {

@@ -100,8 +100,8 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
 }
 
 /**
- * Moves the rows of directories from `incoming` to their own table. If a directory has several rows, the last row
- * counts.
+ * Moves the rows of directories from `incoming` to their own table. If a directory has several rows, keeps only the
+ * last row.
  */
 const splitDirectories = sql`CREATE TEMP TABLE incoming_directory AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;

@@ -39,14 +39,14 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /** Valid form of the path, if one exists. Another list may have added a file at the valid path to the catalogue. */
+  /** Valid form of the path, if one exists. Another list might have added a file at the valid path to the catalogue. */
   namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the row has an invalid name; the row's remaining fields were then not checked. */
+  /** Set if the row has an invalid name, in which case the row's remaining fields were not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -119,7 +119,8 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 class GzipError extends Error {}
 
 /**
- * Yields the input, after decompressing gzip. Detects gzip by its first two bytes; a pipe may deliver them separately.
+ * Yields the input, after decompressing gzip. Detects gzip by its first two bytes; a pipe might deliver them
+ * separately.
  */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
@@ -157,7 +158,7 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, or an error if the row is invalid; undefined if none does.
+   * Returns the row that ends on this line, or an error if the row is invalid; undefined if no row ends on this line.
    * @throws RowError if the remaining lines of the file cannot be parsed
    */
   read(line: Line): Row | RowError | undefined;
@@ -167,7 +168,7 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** For a file without a header: the column names, and where they come from, for messages. */
+  /** For a file without a header: the column names, and their source, which error messages name. */
   header?: { names: readonly Column[]; from: string };
 }
 

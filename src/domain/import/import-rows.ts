@@ -92,7 +92,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The current row's first line that is not UTF-8; the row may continue on later lines. */
+  /** The current row's first line that is not UTF-8; the row can continue on later lines. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -119,7 +119,7 @@ export async function* readWith(
 /**
  * Returns the error for a line that is not UTF-8.
  * @param row the result of reading the line with replacement characters. If the result is a row or an invalid name,
- * only the name in the line is wrong
+ *   only the name in the line is wrong
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
@@ -179,7 +179,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The words after "must be" in an error message; they may depend on the invalid field's text. */
+/** The words after "must be" in an error message; they can depend on the invalid field's text. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */

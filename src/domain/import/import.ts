@@ -88,7 +88,7 @@ async function loadAndApply(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // no time limit, because the rows may come from a slow source
+    await client.query(sql`SET statement_timeout = 0`); // no time limit, because the rows might come from a slow source
     const rejects: Reject[] = [];
     const reject = (more: readonly Reject[]) => {
       rejects.push(...more);

@@ -1,6 +1,6 @@
 /**
- * Reads an Amazon S3 Inventory in CSV with its JSON manifest. Reads only the latest versions of objects, and skips
- * delete markers.
+ * Reads an Amazon S3 Inventory in CSV with its JSON manifest. Reads only each object's latest version, and skips delete
+ * markers.
  */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';

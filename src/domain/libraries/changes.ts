@@ -41,7 +41,7 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Name that no library may have, because the first library's drives are named `drive-1`, `drive-2`, … */
+/** Name that no library can have, because the first library's drives are named `drive-1`, `drive-2`, … */
 const RESERVED_NAME = 'drive';
 
 /**
@@ -76,7 +76,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 
 /**
  * Returns the action that is audited if the change is refused. The action contains only the names of settings, because
- * a rejected value may be a secret in the wrong field.
+ * a rejected value might be a secret in the wrong field.
  */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
@@ -95,7 +95,7 @@ function checkName(given: string): string {
 }
 
 /**
- * Changes a library. Engines use the new settings without a restart, and may repeat reads that are running.
+ * Changes a library. Engines use the new settings without a restart, and might repeat reads that are running.
  * @throws NotFoundError; InvalidInputError, also if the library is the first library or would change its type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {

@@ -42,8 +42,8 @@ export function listLibraries(ctx: Context) {
 }
 
 /**
- * Returns the settings of libraries by id. Only operators may see the settings, because they show where a site has its
- * tapes.
+ * Returns the settings of libraries by id. Only operators are allowed to see the settings, because they show where a
+ * site has its tapes.
  */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');
@@ -62,7 +62,7 @@ export interface RequestUsage {
   bytes: bigint;
 }
 
-/** Adds to a library's request counts. Tape system providers may charge for requests and bytes. */
+/** Adds to a library's request counts. Tape system providers might charge for requests and bytes. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];

@@ -1,12 +1,10 @@
 /**
- * Links at files' archive paths that point to copies in the restore area.
- * A link's row is stored before the link is made, and stays until the link is removed. A copy leaves the restore area
- * only if no link points to it (disks/removals.ts).
- * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
- * (restore-area/links/keeper.ts). Each step may be repeated, and is recorded only if the row was not marked again
- * meanwhile (`change`).
- * A process that was paused longer than its claim may make an unwanted link. So after all claims have ended, an engine
- * checks again whether each removed link is gone.
+ * Links at files' archive paths that point to copies in the restore area. A link's row is stored before the link is
+ * made, and stays until the link is removed. A copy leaves the restore area only if no link points to it
+ * (disks/removals.ts). A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the
+ * links of marked rows (restore-area/links/keeper.ts). Each step can be repeated, and is recorded only if the row was
+ * not marked again meanwhile (`change`). A process that was paused for longer than its claim lasts might make an
+ * unwanted link. So after all claims have ended, an engine checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -39,7 +37,7 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which an engine checks again that a removed link is gone. By then, all claims of processes that may
+ * Seconds after which an engine checks again that a removed link is gone. By then, all claims of processes that might
  * still make the link have ended.
  */
 const LATE_SECONDS = 600;
@@ -78,8 +76,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that the link `l` now belongs to another file, because the link's file was renamed and the other file
- * has its old path.
+ * SQL condition that the link `l` now belongs to another file, because the link's file was renamed, and the other file
+ * took the old path.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
@@ -123,7 +121,8 @@ function toLink(at: string | null, target: string | null): Link | null {
 
 /**
  * Stores links that are about to be made.
- * @returns the ids of files with links that may be made, because the links' rows were not marked after the claim
+ * @returns the ids of the files whose links the caller can make, because the links' rows were not marked after the
+ *   claim
  */
 export async function recordLinks(
   ctx: Context,
@@ -141,8 +140,8 @@ export async function recordLinks(
 }
 
 /**
- * Stores the results of claimed rows.
- * @returns the ids of files with stored results; no result is stored for a row that was marked after the claim
+ * Stores what was done with the links of claimed rows.
+ * @returns the ids of the files whose results were stored; rows that were marked after the claim are skipped
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
@@ -194,7 +193,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 /**
  * Stores links to copies that were just put in place, and claims the links' rows, so that the links exist before users
  * are notified. If a file already has another link, an engine replaces it later.
- * @returns the links that the caller may make
+ * @returns the links that the caller can make
  */
 export async function recordEarlyLinks(
   ctx: Context,

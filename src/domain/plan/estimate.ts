@@ -62,7 +62,7 @@ export interface Estimate {
   /** Sum of the charges in `prices`; undefined if no library has prices, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Why a staging library makes the end unknown, as a text for users; undefined if no library does. */
+  /** Why a staging library makes the request's end unknown, as a text for users; undefined if no library does. */
   endUnknown: string | undefined;
 }
 
@@ -90,7 +90,7 @@ interface FileGroup {
 /**
  * Estimates a request. A full quota is reported in the result, not as an error.
  * @param reader signal that aborts when the caller disconnects
- * @throws InvalidInputError, UnknownUserError, as `createRequest` does
+ * @throws InvalidInputError, UnknownUserError, like `createRequest` does
  */
 export async function estimateRequest(
   ctx: Context,
@@ -194,7 +194,7 @@ async function readGroups(
 
 /**
  * SQL condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
- * may choose a join that is fast only for few files.
+ * might choose a join that is fast only for few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
@@ -251,7 +251,7 @@ async function estimateRange(
 }
 
 export interface Price {
-  /** A decimal number with two to six decimals. */
+  /** A number with two to six decimal places. */
   amount: string;
   /** ISO 4217 code. */
   currency: string;

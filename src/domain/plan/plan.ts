@@ -24,7 +24,10 @@ export interface PlanDrive {
   contract: LibraryContract;
   /** Whether a live engine has the lease on the drive. */
   isClaimed: boolean;
-  /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
+  /**
+   * Host of the engine that has the lease, if reported. The host is shown only to callers that are allowed to see all
+   * quotas.
+   */
   host: string | null;
   /** Whether neither the drive nor its library is suspended. */
   isOpen: boolean;
@@ -70,8 +73,8 @@ export interface Plan {
 }
 
 /**
- * Seconds for which the plan looks ahead. All retries are due within this time, because no pause between two attempts
- * is longer.
+ * Number of seconds that the plan looks ahead. All retries are due within this time, because no pause between two
+ * attempts is longer.
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
@@ -156,7 +159,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 
 /**
  * Finds volumes whose files all wait for room on a restore disk, so that the volumes have no planned start. Returns a
- * text about each volume's wait, by volume id.
+ * text that describes each volume's wait, by volume id.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -240,7 +243,9 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed, so that Tapegate cannot estimate when it will stage files. */
+  /**
+   * Whether the last call to the library failed, so that Tapegate cannot estimate when the library will stage files.
+   */
   isAway: boolean;
 }
 

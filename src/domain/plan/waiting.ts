@@ -43,7 +43,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   queuePosition: number | null;
-  /** Earliest time of the next attempt to recall a file; null if the file waits for something other than a time. */
+  /** Earliest time of the next attempt to recall a file; null if the file does not wait for a time. */
   nextTry: string | null;
 }
 
@@ -61,7 +61,7 @@ export interface Waiting {
    * has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
-  /** Why a staging library makes the end unknown, as a text for users; undefined if no library does. */
+  /** Why a staging library makes the request's end unknown, as a text for users; undefined if no library does. */
   endUnknown: string | undefined;
 }
 
@@ -86,7 +86,7 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  // read the plan once for all callers, because thousands of clients may watch a request's end
+  // read the plan once for all callers, because thousands of clients might watch a request's end
   const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
@@ -235,7 +235,7 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/** Returns the reason why a staging library makes the end unknown; undefined if no library does. */
+/** Returns the reason why a staging library makes the request's end unknown; undefined if no library does. */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);

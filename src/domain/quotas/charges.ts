@@ -1,8 +1,8 @@
 /**
  * Charges quotas, and counts their unknown paths: paths that requests list, but the catalogue does not contain.
  *
- * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
- * exactly.
+ * A single statement checks and charges a quota, so concurrent requests never exceed it. A request is allowed to fill a
+ * quota exactly.
  *
  * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit.
  * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
@@ -59,7 +59,7 @@ export async function findQuotaOf(
   return quota;
 }
 
-/** Charges bytes to a quota. @throws QuotaExceededError with the quota's size and use */
+/** Charges bytes to a quota. @throws QuotaExceededError with the quota's size and usage */
 export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   if (bytes === 0n) return;
   const charged = await tx.query(

@@ -74,7 +74,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * Checks the name of a new quota. Adopted quotas and quotas that older versions created may have any name.
+ * Checks the name of a new quota. Adopted quotas, and quotas that older versions created, can have any name.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {
@@ -171,7 +171,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 }
 
 /**
- * Removes the quota's members and the user's memberships, because the next user of that name may be another person.
+ * Removes the quota's members and the user's memberships, because the next user of that name might be another person.
  * @returns the owners of the other quotas from which the user was removed as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
@@ -196,7 +196,7 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Revokes the user's tokens, because the next user of that name may be another person. Removes the user from service
+ * Revokes the user's tokens, because the next user of that name might be another person. Removes the user from service
  * tokens, and revokes service tokens that act for no other user.
  * @returns the number of revoked or restricted tokens
  */

@@ -2,9 +2,9 @@
  * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
  * increases the drive's epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may lack the latest claims. To avoid using an epoch twice,
- * a claim's time serves as the drive's new epoch. If the clock is slow, the engine's id still identifies the lease's
- * holder.
+ * After a failover or a restore from a backup, the database might lack the latest claims. To avoid using an epoch
+ * twice, a claim's time serves as the drive's new epoch. If the clock is slow, the engine's id still identifies the
+ * lease's holder.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -63,10 +63,10 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
- * @param claim.of drives that may be claimed; default: drives with an expired lease, and free drives with running
- *   recalls
+ * @param claim.of drives that the engine is allowed to claim; default: drives with an expired lease, and free drives
+ *   with running recalls
  * @param claim.except drives whose leases the engine already holds. After a long pause, an engine renews its leases
- * instead of claiming the drives again
+ *   instead of claiming the drives again
  */
 export async function claimDrive(
   ctx: Context,

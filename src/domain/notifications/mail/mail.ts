@@ -20,7 +20,7 @@ export interface MailFacts {
   filesFailed: number;
   filesUnknown: number;
   /**
-   * Number of files that the request excludes because the quota was full. `filesOverLimit` is the number that the
+   * Number of files that the request leaves out because the quota was full. `filesOverLimit` is the number that the
    * request's own limits exclude.
    */
   filesRefused: number;
@@ -30,7 +30,7 @@ export interface MailFacts {
   bytesOnDisk: bigint;
   /**
    * The first files on disk, for the list in the email. `mountpoint` is null for a file at its primary path, and for a
-   * file that the user may not fetch.
+   * file that the user is not allowed to fetch.
    */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];

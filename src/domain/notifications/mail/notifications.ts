@@ -27,8 +27,8 @@ interface DueLetter {
 }
 
 /**
- * Queues each of the requests' due emails once. If all files of a request were released, its email about the last file
- * is not queued until further files join the request.
+ * Queues the emails that are due for the requests, but each email only once. If all files of a request were released,
+ * its email about the last file is not queued until further files join the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -129,7 +129,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
     if (rows.length === 0) break;
     emails += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
-      // check the condition again: another transaction may have changed the requests before they were locked
+      // check the condition again: another transaction might have changed the requests before they were locked
       const due = await tx.query<DueLetter>(
         sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,

@@ -21,7 +21,7 @@ export interface ClaimedMail
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   /** Whether the request has ended since the email was written. */
   isLate: boolean;
-  /** Whether the email announces an expiry that has passed, or was postponed after the email was written. */
+  /** Whether the email announces an expiry that has passed, or that was postponed after the email was written. */
   isMoot: boolean;
 }
 
@@ -36,7 +36,7 @@ const CLAIM_SECONDS = 180;
 const RENEW_MS = 60_000;
 
 /**
- * Maximum number of seconds for sending one email. The limit exceeds the 10 minutes for which a mail server may check a
+ * Maximum number of seconds for sending one email. The limit exceeds the 10 minutes for which a mail server can check a
  * message before it answers (RFC 5321, 4.5.3.2.6).
  */
 export const SEND_SECONDS = 900;
@@ -132,7 +132,7 @@ async function recordMail(
   );
 }
 
-/** Minimum age in seconds at which the time in `mail_sender` is updated. */
+/** Seconds after which the time in the table `mail_sender` is updated again. */
 const NOTE_SECONDS = 60;
 
 /**
@@ -165,9 +165,9 @@ const MINUTE_SECONDS = 60;
 
 /**
  * Returns SQL for the time at which the rate allows another email; null if the rate allows an email now. The time is
- * one minute after the oldest of the last `rate` claims. Claims slightly later than `now` count, because another engine
- * may have made them meanwhile. Claims much later than `now` do not count, because the clock must have been set back
- * since.
+ * one minute after the oldest of the last `rate` claims. Includes claims slightly later than `now`, because another
+ * engine might have made them meanwhile. Ignores claims much later than `now`, because the clock must have been set
+ * back since.
  * @param which condition that selects the counted emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
@@ -189,8 +189,8 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is to be sent, or undefined if no email may be sent now. Until the transaction
- * ends, no other process can choose a quota.
+ * Returns the quota whose next email is to be sent, or undefined if no email is allowed to be sent now. Until the
+ * transaction ends, no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;

@@ -20,7 +20,7 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * SQL condition that a webhook may receive the event `e`. Disabled webhooks count too, because they may be enabled
+ * SQL condition that a webhook might receive the event `e`. Includes disabled webhooks, because they might be enabled
  * before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
@@ -61,7 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** A request's state as last reported to webhooks; reports from before the request last became live do not count. */
+/** A request's state as last reported to webhooks; ignores reports from before the request last became live. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;

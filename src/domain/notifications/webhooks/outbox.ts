@@ -33,13 +33,13 @@ const LAST_PAUSE = 1800;
 /** Seconds of continuous failure after which a webhook is disabled, if it has failed at least `FAILURES` times. */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
-/** Longest pause in seconds that a receiver may request with `Retry-After`. */
+/** Longest pause in seconds that a receiver can request with `Retry-After`. */
 const LONGEST_WAIT = 86_400;
 
 export interface ClaimedMessage
   extends Omit<WebhookMessage, 'quotaId' | 'requestId' | 'state' | 'nextTryAt' | 'sentAt' | 'lastError'>,
     Pick<Webhook, 'quotaId' | 'url' | 'failures'> {
-  /** Signing secrets, the current one first. */
+  /** Signing secrets, newest first. */
   secrets: string[];
   claimedUntil: string;
 }

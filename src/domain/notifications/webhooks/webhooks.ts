@@ -22,7 +22,7 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks of one quota. The limit also applies to the webhooks that report on all quotas. */
+/** Maximum number of webhooks of one quota. The same limit applies to the webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
 /** Seconds for which messages are also signed with the old secret, after a new secret was created. */
@@ -75,7 +75,7 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
 /** Creates a signing secret of 32 bytes. The Standard Webhooks specification allows 24 to 64 bytes. */
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
-/** Text that replaces URLs in the audit log, because a URL may name a person or contain a secret. */
+/** Text that replaces URLs in the audit log, because a URL might name a person or contain a secret. */
 const HIDDEN = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
@@ -132,7 +132,7 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 
 /**
  * Records the current state of live requests as reported, so that a new webhook gets only later changes. Skips requests
- * that another webhook already reports on, because these requests may have unprocessed events.
+ * that another webhook already reports on, because those requests might have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -158,7 +158,7 @@ interface SetWebhookInput extends Settings {
   isEnabled?: boolean | null | undefined;
 }
 
-/** Changes those fields of a webhook that `input` contains. @throws InvalidInputError, NotFoundError, ForbiddenError */
+/** Changes the webhook fields that `input` contains. @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: HIDDEN } : {}) };
@@ -319,7 +319,7 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 
 /**
  * Removes the webhooks of a purged user's quota, the user's webhooks of other quotas, and all messages about the user's
- * requests. Disables the webhooks that the user created as an operator, and replaces the user's name there.
+ * requests. Disables the webhooks that the user created as an operator, and replaces the user's name in them.
  * @returns the number of removed and disabled webhooks
  */
 export async function purgeWebhooks(
