@@ -34,7 +34,7 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event
 export interface GraphqlHandlers {
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams without `complete`, so that their clients reconnect. */
+  /** Ends all streams without the event `complete`, so that their clients reconnect. */
   close(): void;
 }
 
@@ -58,7 +58,7 @@ export function createGraphqlHandlers(
     logging: false,
     multipart: false,
     maxRequestBodySize: false, // not limited here, because the gateway has already limited and read the body
-    parserAndValidationCache: false, // documents were already checked and cached
+    parserAndValidationCache: false, // the gateway itself checks and caches documents
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
   });
@@ -210,8 +210,8 @@ export function limitQueries(execute: Execute): Execute {
 }
 
 /**
- * Records an operation's duration under the name of its field, or under `several` if it has more than one. The number
- * of names is limited, because a valid document contains only fields in the schema.
+ * Records an operation's duration under its field's name, or under `several` if the operation has several fields. The
+ * number of names is limited, because a valid document contains only fields in the schema.
  */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();

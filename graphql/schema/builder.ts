@@ -26,7 +26,7 @@ interface SchemaTypes {
   };
 }
 
-/** Default number of items per page; `MAX_PAGE_SIZE` is the maximum. */
+/** Default page size; `MAX_PAGE_SIZE` is the maximum. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
@@ -80,17 +80,17 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   errors: {
     directResult: true,
     defaultTypes: [],
-    // the result union of `createRequest` is named `CreateRequestResult`
+    // name the result union after the field: `createRequest` returns `CreateRequestResult`
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // Pothos only computes field costs; documents.ts limits the cost of operations
+    disabled: true, // Pothos computes field costs, and documents.ts limits their sum
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
 
-/** For each node type, the operation that a caller must be permitted to call in order to read a node. */
+/** For each node type, the operation that a caller must be permitted to call to read its nodes. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],
@@ -107,8 +107,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Throwing an error would fail
- * the whole document, because complexity limits also read the arguments.
+ * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw, because an
+ * error while the limits compute a document's cost would fail the whole document.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];

@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Query cost of listing findings or counting the rows to check, either of which reads whole tables. */
+/** Query cost of listing findings, or of counting the rows to check. Both read whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -98,7 +98,9 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/** Returns a page of findings. The next page starts at the end cursor, which may lie beyond the page's last finding. */
+/**
+ * Returns a page of findings. The next page starts at the end cursor, which might lie beyond the page's last finding.
+ */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);

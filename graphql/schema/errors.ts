@@ -98,8 +98,8 @@ export function rememberContext(errors: readonly Error[], ctx: Context): void {
 }
 
 /**
- * Returns the function that masks all errors. If the caller did not cause an error, the function logs it in full and
- * hides its details from the caller.
+ * Returns the function that prepares errors for responses. If the caller did not cause an error, the function logs it
+ * in full and hides its details from the caller.
  */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
@@ -175,8 +175,8 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs unhandled GraphQLErrors from fields, which would otherwise end the process. Any other unhandled error still ends
- * the process.
+ * Logs unhandled GraphQLErrors, which would otherwise end the process. Any other unhandled error still ends the
+ * process.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

@@ -12,8 +12,8 @@ export interface EventCursor {
 }
 
 /**
- * Watches events from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`,
- * because a browser reconnects to the same URL.
+ * Watches events from the client's cursor, and records the cursor of each event. The header `Last-Event-ID` overrides
+ * the argument `after`, because a browser reconnects to the same URL.
  * @param isResumable returns whether a client can safely resume after an event
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */

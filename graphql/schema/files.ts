@@ -58,7 +58,7 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
 }
 
 /**
- * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or it will soon be removed.
+ * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or it will be removed soon.
  */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
@@ -81,7 +81,7 @@ async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; i
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // return the path even if the disk has failed, because a later mount may bring the disk and its copies back
+  // return the path even if the disk has failed, because the disk and its copies might become available again
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
@@ -181,7 +181,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
-    // show the path only to operators and viewers, because it may begin with a prefix that path rules hide
+    // show the path only to operators and viewers, because it might begin with a prefix that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -218,7 +218,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page, which is the minimum for an estimated count */
+/** @param found the number of files on the page: an estimated total must not be lower */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -248,12 +248,12 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Caches results of `selectsCommon` by a field's query nodes, which all files in a list share. */
+/** Results of `selectsCommon`, by a field's query nodes, which all files in a list share. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
 /**
  * Returns whether a query selects only `commonFileFields` for its files.
- * @param path names of the fields that lead from the resolver's field to the files
+ * @param path field names from the resolver's field down to the files
  */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));

@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's own pagination. Prisma would read all of a nested list
- * to return one page. Nor would Prisma find the rows after a cursor whose own row has left the list.
+ * to return one page. After a cursor, Prisma would not find any rows if the cursor's own row has left the list.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -99,8 +99,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * The page readers for an HTTP request, by `read` function and then by query field. A reader reads one field's pages
- * for all parent objects.
+ * Page readers for an HTTP request. The keys of the nested maps are the `read` function and the query's field. A reader
+ * reads one field's pages for all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
@@ -158,21 +158,21 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   return await load({ [side]: from, inverted, limit: Math.abs(take) }, fields);
 }
 
-/** The field by which a list is ordered, and a function that tests the field's type. */
+/** A list's sort field, and a function that tests whether a cursor's value has the field's type. */
 interface ListKey<Key> {
   name: string;
   isKey: (value: unknown) => value is Key;
 }
 
-/** @throws InvalidInputError if the type of the cursor's value is not the key's type */
+/** @throws InvalidInputError if the cursor's value does not have the key's type */
 function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
   throw invalidCursor(side, formatJson(value));
 }
 
 /**
- * Returns a page of a root list. The cursors have the same format as Pothos' `prismaConnection`, but Tapegate's own
- * statement reads the rows.
+ * Returns a page of a list at the root of the schema. The cursors have the same format as Pothos' `prismaConnection`,
+ * but Tapegate's own statement reads the rows.
  * @param page reads the rows of a page
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
@@ -263,7 +263,7 @@ function readList(json: string): unknown[] {
 
 /**
  * Returns the names of the fields that a query selects below a nested field.
- * @param path names of the fields that lead from the resolver's field to the nested field
+ * @param path field names from the resolver's field down to the nested field
  */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {
@@ -287,7 +287,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 /**
  * Returns a batching loader, which loads all keys requested in one turn of the event loop with a single call. The
  * loader does not cache, so that a mutation's response contains the changed values.
- * @param load returns the values by key; keys may be missing
+ * @param load returns the values by key, without the keys that do not have a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

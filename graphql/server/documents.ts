@@ -47,7 +47,7 @@ const MAX_FRAGMENTS = 50;
 
 /**
  * Maximum number of fields with the same name in a document. Fields without arguments or subfields do not count.
- * Validation may compare each pair of fields with the same name, including their subfields.
+ * Validation compares each pair of fields with the same name, including their subfields.
  */
 const MAX_REPEATS = 50;
 
@@ -139,8 +139,8 @@ const MAX_CHARACTERS = 100_000;
 const MAX_DOCUMENT = 10_000;
 
 /**
- * Creates the document cache. The cache limits the total length of documents, because any client may send new
- * documents.
+ * Creates the document cache. The cache limits the total length of documents, because clients can send any number of
+ * different documents.
  */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
@@ -151,8 +151,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field,
- * which executors do not expect.
+ * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field, and
+ * executors do not expect that.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
@@ -170,7 +170,7 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 /** Maximum number of list counts, such as `totalCount`, in an operation. Each count may scan all files. */
 const MAX_COUNTS = 25;
 
-/** Limits how many root lists an operation counts, because each count may scan the whole list. */
+/** Limits how many lists an operation counts. */
 function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
@@ -260,7 +260,7 @@ interface Excess {
   allowed: number;
 }
 
-/** @param message a message that contains `found` and `allowed` */
+/** @param message an error message, which should contain both numbers */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   // use the HTTP status for invalid documents
@@ -292,7 +292,7 @@ export function findExcess(
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  if (!operation) return undefined; // the executor reports that the document does not contain the operation
+  if (!operation) return undefined; // the executor reports a missing operation
   const [invalid] = readVariables(schema, operation, given).errors ?? [];
   if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);

@@ -9,7 +9,7 @@ import { KeptBody } from '../../src/gateway/http/encodings.js';
  */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl the URL at which browsers reach the gateway; the page sends its queries to `/graphql` below this URL */
+/** @param publicUrl the gateway's URL for browsers; GraphiQL sends queries to this URL with `/graphql` appended */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {

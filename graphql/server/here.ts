@@ -34,7 +34,7 @@ export async function* followHere(
 
 /**
  * Returns the result that a gateway would send: only JSON values, and expected failures as GraphQL errors.
- * @throws errors that are not expected failures
+ * @throws unexpected errors
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {
   const mask = createErrorMask(log.child({}, { level: 'silent' }));

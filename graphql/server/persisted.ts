@@ -46,7 +46,8 @@ export function openDocuments({
     find: (given, caller) => {
       const id = readId(given);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        if (typeof given.query !== 'string') return undefined; // `checkParams` rejects a `query` that is not a string
+        // `checkParams` rejects the request if `query` is not a string
+        if (typeof given.query !== 'string') return undefined;
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         return given.query;
       }

@@ -81,7 +81,7 @@ interface Stream {
   token: string;
   /** For each active subscription, a function that stops counting it against the caller's limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, the event ids of the next results. A client may resume after any result. */
+  /** In distinct connections mode, event ids for the results that are not yet sent. Each id belongs to one result. */
   eventIds: (bigint | undefined)[];
   /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -90,7 +90,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** The stream that the request's token names; undefined if the client has not connected it. */
+  /** The stream to which the request's token belongs; undefined if the client has not opened it. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -190,7 +190,7 @@ export class EventStreams {
     await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
   }
 
-  /** @throws HttpError if the caller may not open another stream */
+  /** @throws HttpError if the caller must not open another stream */
   private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
     const give = this.limits.take(req);
     const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
@@ -261,7 +261,7 @@ export class EventStreams {
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
-        // a client may abandon a query's POST, but the query continues for the stream and keeps the body in memory
+        // the query continues, and its text stays in memory, even if the client disconnects
         const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
@@ -300,7 +300,7 @@ export class EventStreams {
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // also use the query's length, because a request for a persisted document contains only an id
+    // use the query's length if it is larger: a request for a persisted document contains only the document's id
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -452,8 +452,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * Rejects an operation. In single connection mode, the response reports the errors; otherwise, a result on the
- * operation's stream does.
+ * Rejects an operation. In single connection mode, the response contains the errors. Otherwise, the operation's stream
+ * sends them as a result.
  */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };

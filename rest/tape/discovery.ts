@@ -8,7 +8,7 @@ export const TAPE_PATH = '/tape_rest/v1';
 
 type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
-/** Returns the gateway's URL. @throws HttpError 400 if neither the configuration nor the client names the gateway */
+/** Returns the gateway's URL. @throws HttpError 400 if the gateway's host is not in the configuration or the request */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host must name the gateway, and is missing');

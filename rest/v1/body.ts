@@ -13,7 +13,10 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The user whose quota is charged. Other fields in a body are optional. An empty name counts as an unknown user. */
+/**
+ * The user whose quota is charged. All other fields in a request body are optional. An empty name counts as an unknown
+ * user.
+ */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -57,7 +60,7 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // the quota in the body is a legacy caller's name
+  // take a legacy caller's name from the quota in the body
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }
@@ -185,7 +188,7 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
 }
 
-/** Describes a value in an error message, such as `an array of 3`. */
+/** Describes a value for an error message, such as `an array of 3`. */
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;

@@ -258,9 +258,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each checksum algorithm in the catalogue, its names in the headers `Digest` and `Repr-Digest`, and the encoding
- * that `Digest` uses (`form`). The davix client requests some algorithms by another name (`alias`), and expects it in
- * the response. `Repr-Digest` always uses base64.
+ * For each checksum algorithm in the catalogue: its name in the header `Digest`, its name in `Repr-Digest`, and the
+ * encoding in `Digest` (`form`). The davix client requests some algorithms under another name (`alias`), and expects
+ * that name in the response. `Repr-Digest` always uses base64.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -307,8 +307,8 @@ const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client wants the checksum that the algorithm `name` computes. @param refused matches an algorithm
- * that the client excludes
+ * Returns whether the client accepts checksums by the algorithm `name`. @param refused matches an algorithm that the
+ * client excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

@@ -38,7 +38,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // release the slot only when the client has read the response, which stays in memory until then
+  // the response stays in memory until the client has read it, so release the slot only then
   if (res.closed) leave();
   else res.once('close', leave);
 }

@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies for the WebDAV endpoint, which does not itself access disks. */
+/** Opens copies for the WebDAV endpoint, which does not access disks itself. */
 export interface Copies {
   /** @param isPublic whether to open the copy only if all users on the host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
@@ -86,7 +86,7 @@ class Writer {
     });
   }
 
-  /** Waits until the buffer may be reused. @throws Error if the client has disconnected */
+  /** Waits until the buffer can be reused. @throws Error if the client has disconnected */
   async written(): Promise<void> {
     if (this.isWriting && !this.isGone()) {
       await new Promise<void>((resolve) => {

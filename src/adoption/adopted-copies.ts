@@ -1,7 +1,8 @@
 /**
- * Adopts copies in place, on the source's restore disks. Copies stay until the adoption is finished, even if no request
- * contains them, because a later adoption may add a request. Copies also keep their names in the source (old names)
- * until the adoption is finished. An old name is recorded with the inode of its file, so that it can be removed safely.
+ * Adopts copies in place, on the source's restore disks. Copies stay until the adoption is finished, even if they are
+ * not in a request, because a later adoption might add a request. Until the adoption is finished, copies also keep
+ * their names in the source (old names). An old name is recorded with the inode of its file, so that it can be removed
+ * safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -21,7 +22,7 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of Tapegate's restore disk with the same mount point; null if no disk has it. */
+  /** Id of Tapegate's restore disk with the same mount point; null if there is none. */
   id: number | null;
 }
 
@@ -175,7 +176,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
 }
 
 export type RemovedName = Pick<OldName, 'fileId' | 'sourcePath' | 'diskId' | 'ino'> & {
-  /** Ctime of the copy after the old name was removed; null if the copy has no other name. */
+  /** The copy's ctime after the old name was removed; null if the old name was its only name. */
   ctimeNs: bigint | null;
 };
 

@@ -18,8 +18,8 @@ const namesThere: Record<string, string> = {
 };
 
 /**
- * Copies the source's files to the temporary table `source_chosen`. If several files have the same path, prefers a
- * restored file, then a file on disk, then a file on tape.
+ * Copies the source's files to the temporary table `source_chosen`. If several files have the same path, a restored
+ * file takes precedence, then a file on disk, then a file on tape.
  */
 export async function chooseSourceFiles(client: PoolClient, { report }: Adopting): Promise<void> {
   await client.query(

@@ -24,7 +24,7 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Number of old names that stay, because links at archive paths point to them until an engine replaces the links. */
+  /** Number of old names that stay because links at archive paths point to them. An engine replaces the links later. */
   kept: number;
   /** Number of old names that could not be removed. The reason is reported for each name. */
   left: number;
@@ -72,7 +72,7 @@ async function releaseUnheld(ctx: Context, done: Finish, report: (left: Differen
   }
 }
 
-/** Removes old names, except those that other files have now. */
+/** Removes old names, except names that now belong to other files. */
 async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, report }: { archiveRoot: string; done: Finish; report: (left: Difference) => void },
@@ -98,8 +98,8 @@ async function removeOldNames(
 }
 
 /**
- * Result of removing an old name. `gone` means that the name did not exist, or that it belongs to the file's current
- * copy.
+ * Result of removing an old name. `gone` means that the name did not exist, or that it is now the name of the file's
+ * current copy.
  */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
@@ -159,7 +159,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.sourcePath)) ? { at, target } : undefined;
 }
 
-/** Returns the ctime of the copy that had the old name; null if the copy has no other name. */
+/** Returns the ctime of the copy that had the old name; null if the old name was its only name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

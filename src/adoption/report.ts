@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 
 export interface Difference {
-  /** Stable name of the difference for scripts, such as `quota-differs` or `copy-size`. */
+  /** Name of the kind of difference, which scripts can rely on, such as `quota-differs` or `copy-size`. */
   kind: string;
-  /** User, path, request id or mount point that the difference concerns. */
+  /** The user, path, request id or mount point that differs. */
   thing: string;
   /** Value in the source. */
   there: string;

@@ -122,7 +122,7 @@ export function requestIdOf(column: string): Sql {
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports ids that are out of Tapegate's range: those of the source's requests, and its last request id. */
+/** Reports request ids in the source that Tapegate cannot use. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

@@ -1,4 +1,4 @@
-/** `token`, `member`, `rule`: API tokens, quota members, and rules for listing, requesting and fetching files. */
+/** Commands for API tokens, quota members, and rules for listing, requesting and fetching files. */
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
 import { quote } from '../core/errors.js';
@@ -100,7 +100,7 @@ function warnIfReadable(): void {
   }
 }
 
-/** Warns if a user has no quota, because the user's name may be mistyped. */
+/** Warns if a user has no quota, because the name might be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (quota === null) printToStderr(`user ${quote(user)} does not have a quota`);
@@ -258,7 +258,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
-/** Largest file count that a gateway reports. If the gateway reports this count, there may be more files. */
+/** Largest file count that a gateway reports. If the gateway reports this count, there might be more files. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

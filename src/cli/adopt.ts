@@ -1,4 +1,4 @@
-/** `adopt`: migrates a site from django-nla_control. */
+/** The command `adopt` migrates a site from django-nla_control. */
 import type { Command } from 'commander';
 import type { Adoption, Difference } from '../adoption/report.js';
 import { formatBytes } from '../core/text/bytes.js';

@@ -1,4 +1,4 @@
-/** `audit`: lists changes with their callers, as a table, CSV or JSON. */
+/** The command `audit` lists changes with their callers, as a table, CSV or JSON. */
 import type { Command } from 'commander';
 import { printable } from '../core/text/printable.js';
 import {

@@ -1,4 +1,4 @@
-/** `migrate`, `backup`, `restore`: migrate the schema, back up the embedded database, and restore it. */
+/** Commands that migrate the schema, back up the embedded database, and restore it. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -179,8 +179,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the earliest time that the restored state may represent, and the time to show to people. People see the time
- * at which the backup ended, because PostgreSQL replays the WAL up to the end.
+ * Returns the earliest possible time of the restored state, and the time to show to people. People see when the backup
+ * ended, because PostgreSQL replays the WAL up to that time.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

@@ -1,6 +1,6 @@
 /**
- * `completion`: prints a shell script that completes commands, options and their choices. The script does not contact a
- * server.
+ * The command `completion` prints a shell script that completes commands, options and their choices. The script does
+ * not contact a server.
  */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';

@@ -1,4 +1,4 @@
-/** `disk`: manages restore disks. */
+/** The command `disk` manages restore disks. */
 import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';

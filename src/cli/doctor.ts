@@ -1,4 +1,4 @@
-/** `doctor`: compares the database, its counters and the restore disks, and repairs differences. */
+/** The command `doctor` compares the database, its counters and the restore disks, and repairs differences. */
 import type { Command } from 'commander';
 import { plural } from '../core/text/plural.js';
 import type { Finding } from '../domain/doctor/findings.js';
@@ -74,7 +74,7 @@ function formatReport({ examined, found, repaired }: Report): string {
 
 /**
  * Checks the database through a gateway, and reports which restore disks were not checked.
- * @param print receives each finding as soon as it is known
+ * @param print receives each finding when it is found
  */
 async function examineRemotely(
   url: string,

@@ -1,4 +1,4 @@
-/** `library add`, `library set`, `library list`, `library remove`: manage the site's tape systems. */
+/** Commands that manage the site's tape systems. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';

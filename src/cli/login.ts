@@ -1,4 +1,4 @@
-/** `login` and `logout`: store and remove the token that commands send to a server. */
+/** Commands that store and remove the token that commands send to a server. */
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../core/net/address-ranges.js';
@@ -110,8 +110,7 @@ async function logout(url: string): Promise<void> {
 }
 
 /**
- * @returns why the identity provider has not revoked the token; undefined if the token was revoked, or no provider
- * issued the token
+ * @returns why the identity provider has not revoked the token; undefined if it has, or if no provider issued the token
  */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;

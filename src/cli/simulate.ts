@@ -1,5 +1,6 @@
 /**
- * `simulate`: compares Tapegate's planner with the strategies of other systems on one workload, with a virtual clock.
+ * The command `simulate` compares Tapegate's planner with other systems' strategies on one workload, with a virtual
+ * clock.
  */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';

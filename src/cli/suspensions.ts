@@ -1,7 +1,4 @@
-/**
- * `suspend`, `drain`, `resume`, `suspensions`: suspend and resume volumes, drives, libraries, users and disks, and list
- * suspensions.
- */
+/** Commands that suspend and resume volumes, drives, libraries, users and disks, and list suspensions. */
 import { Argument, type Command } from 'commander';
 import {
   Resume,
@@ -40,7 +37,7 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Returns an object type's GraphQL name. commander has already checked the type. */
+/** Returns an object type's GraphQL name. commander has already checked that the type exists. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
@@ -71,7 +68,7 @@ async function suspend(
   printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
-/** Returns `suspended` or `draining`, followed by the reason. */
+/** Describes a suspension as `suspended` or `draining`, followed by the reason. */
 export function formatSuspension({ mode, reason }: { mode: string; reason: string }): string {
   const state = mode === 'DRAINING' ? 'draining' : 'suspended';
   return reason === '' ? state : `${state}: ${reason}`;

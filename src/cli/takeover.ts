@@ -1,4 +1,4 @@
-/** `takeover`: makes this Tapegate the owner of another Tapegate's restore disks and libraries. */
+/** The command `takeover` makes this Tapegate the owner of another Tapegate's restore disks and libraries. */
 import type { Command } from 'commander';
 import { plural } from '../core/text/plural.js';
 import type { TakeoverPlan } from '../engine/takeover.js';

@@ -1,4 +1,4 @@
-/** `webhook`: manages URLs that receive events about requests. */
+/** The command `webhook` manages URLs that receive events about requests. */
 import { type Command, Option } from 'commander';
 import {
   CreateWebhook,

@@ -1,4 +1,4 @@
-/** `archive`: writes a directory tree to tape, verifies it and registers its files. */
+/** The command `archive` writes a directory tree to tape, verifies it and registers its files. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';

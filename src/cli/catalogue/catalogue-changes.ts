@@ -1,4 +1,4 @@
-/** `withdraw`, `reinstate`, `rename`, `purge`: change files in the catalogue. */
+/** Commands that change files in the catalogue. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';

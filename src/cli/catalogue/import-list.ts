@@ -1,4 +1,4 @@
-/** Opens the file that an import reads. If another system wrote the file, options supply the values that it lacks. */
+/** Opens the file that an import reads. If another system wrote the file, options supply the missing values. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';

@@ -16,7 +16,7 @@ interface ImportView {
 
 /**
  * @param size the total size of the imported files in bytes, if known
- * @returns a progress view, which shows nothing without a terminal or `--progress`
+ * @returns a progress view; it shows nothing unless standard error is a terminal or `--progress` is given
  */
 export function createImportView(
   { size, isRequested = false }: { size: number | undefined; isRequested?: boolean | undefined },

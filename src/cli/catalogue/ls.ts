@@ -1,4 +1,4 @@
-/** `ls`: lists tape files by part of their path and by stage. */
+/** The command `ls` lists tape files by part of their path and by stage. */
 import type { Command } from 'commander';
 import type { Stage } from '../../core/stages.js';
 import { formatBytes } from '../../core/text/bytes.js';

@@ -1,4 +1,4 @@
-/** `scan`: registers the files on a cartridge, with their positions. */
+/** The command `scan` registers the files on a cartridge, with their positions. */
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf, quote } from '../../core/errors.js';
@@ -80,7 +80,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // a failed unmount does not fail the scan, because the next mount moves the cartridge back
+    // do not fail the scan if unmounting fails, because the next mount moves the cartridge back
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };

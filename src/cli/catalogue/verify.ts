@@ -1,4 +1,4 @@
-/** `verify`: lists tape copies whose verification failed, and verifies them again. */
+/** The command `verify` lists tape copies that failed verification, and verifies them again. */
 import type { Command } from 'commander';
 import { plural } from '../../core/text/plural.js';
 import { Verifications, type VerificationsQuery, VerifyAgain } from '../../generated/command-operations.js';

@@ -6,7 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether commands can open a database. Commands in the separate client package cannot open one. */
+/** Whether commands can open a database. The separate client package cannot open databases. */
 export const opensDatabases: boolean = true;
 
 /**
@@ -57,8 +57,8 @@ export function openContext(): Promise<Context> {
 }
 
 /**
- * Returns the operating system's user as a caller. The operating system's user may do anything, because this process
- * can open the database.
+ * Returns the operating system's user as a caller. This user may do anything, because this process can open the
+ * database.
  */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };

@@ -1,6 +1,6 @@
 /**
  * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Only `follow` loads the SSE
- * library, because loading it takes a long time. Does not use `fetch`, because the first call takes 0.1 s of CPU time,
+ * library, because loading it takes a long time. `fetch` is not used, because its first call takes 0.1 s of CPU time,
  * ten times as long as `node:http`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
@@ -195,7 +195,7 @@ export function findFailure(result: object): Failed | undefined {
 
 /**
  * Returns an operation's result if the operation succeeded.
- * @param own the command's argument names, by GraphQL field name
+ * @param own the command's names for arguments, by GraphQL field name
  * @throws CommandError with the failed operation's message; UsageError if the failure names an input field
  */
 export function unwrapResult<Result extends object>(

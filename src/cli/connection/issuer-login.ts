@@ -224,8 +224,8 @@ export interface DeviceLogin {
 /**
  * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
  * provider that supports device login.
- * @param options.audience a token audience that the user allows besides the gateway's own host
- * @returns the provider and the login's settings; undefined if the gateway does not offer device login to commands
+ * @param options.audience an additional token audience that the user allows, besides the gateway's own host
+ * @returns the provider and the login settings; undefined if the gateway does not offer commands a device login
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -301,7 +301,7 @@ export async function logInByDevice(
   return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
 }
 
-/** Time that is added to the polling interval after each `slow_down` response (RFC 8628, 3.5). */
+/** Time by which each `slow_down` response lengthens the polling interval (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
 const INTERVAL_SECONDS = 5;
@@ -313,7 +313,7 @@ const INTERVAL_SECONDS = 5;
 const MAX_PAUSE_MS = 60_000;
 
 /**
- * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
+ * Polls for the token at the provider's interval until the user has logged in or refused, or until the code expires.
  * @param device the provider's response, with times in seconds
  * @param now returns a monotonic clock's time in milliseconds
  * @throws CommandError if the user has refused or the code has expired; errors from `pause`

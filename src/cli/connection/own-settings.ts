@@ -1,6 +1,6 @@
 /**
  * Reads a user's settings for all commands from `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`).
- * Environment variables take precedence over the settings in the file, and options over environment variables.
+ * Environment variables take precedence over the file. Options take precedence over environment variables.
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';

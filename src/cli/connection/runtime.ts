@@ -96,8 +96,8 @@ export function openLogFile(descriptor = 2): DestinationStream {
 /**
  * Opens a process's database, event feed and log, without migrating the schema. The caller of `attach` must call
  * `db.pulse.start` afterwards.
- * @param bounds `poolSize` is the size of a child process's connection pool; `logTo` is the log's destination, by
- * default standard error
+ * @param bounds `poolSize` is a child process's maximum number of connections; the log goes to `logTo`, by default
+ * standard error
  */
 export function attach(
   config: Config,

@@ -9,14 +9,14 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
-/** Time to wait for `100 Continue`, which some proxies do not send. */
+/** Time to wait for the response `100 Continue`, because some proxies do not send it. */
 const CONTINUE_MS = 1000;
 
 /**
  * Uploads a stream with PUT.
  * @param target the URL to which the stream is uploaded
- * @param sent `url` is the server's URL, for error messages and credentials; `size` is the size of `source` in bytes,
- * if known
+ * @param sent `url` is the server's URL, for error messages and credentials; `size` is the stream's size in bytes, if
+ * known
  * @returns the server's answer
  * @throws CommandError with a one-line message; errors from reading the source
  */
@@ -46,7 +46,7 @@ export async function sendFile<Answer>(
     if (error instanceof CommandError) throw error;
     if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
-    // the server discards an incomplete upload, so only a complete upload may have changed anything
+    // the server discards an incomplete upload, so only a complete upload might have changed anything
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
     req.destroy();

@@ -50,7 +50,7 @@ export function storedTokensFile(env: Environment): string {
 
 /**
  * @param url the URL of the server
- * @throws CommandError if the file of tokens is damaged, or other users may read or write the file
+ * @throws CommandError if the file of tokens is damaged, or other users may access it
  */
 export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
   return readAll(storedTokensFile(env))[keyOf(url)];
@@ -68,7 +68,8 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 
 /**
  * Changes a server's token. A lock keeps other processes from changing tokens at the same time.
- * @param change returns the new token; undefined to remove the token; or its own argument to leave the file unchanged
+ * @param change returns the new token, or undefined to remove the token; if it returns its argument, the file stays
+ * unchanged
  * @returns the new token
  * @throws CommandError; errors from `change`, which leave the file unchanged
  */
@@ -158,7 +159,8 @@ const STALE_MS = 60_000;
  * file's name identifies the process that has the lock, and its content becomes the new file of tokens. Only one
  * process gets the lock, because a rename does not replace a directory that contains a file. Names of lock files are
  * unique, so that removing a killed process's lock file never releases another process's lock.
- * @returns the path of the lock file. The file no longer exists if another process has removed the lock as stale.
+ * @returns the path of the lock file. The file no longer exists if another process considered the lock stale and
+ * removed it.
  */
 async function lock(file: string): Promise<string> {
   // an older version of Tapegate may have left a file `*.lock`, so the directory has a different name

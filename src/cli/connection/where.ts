@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Value that stands for this host's database instead of a gateway's URL. */
+/** Stands for this host's database where otherwise a gateway's URL is used. */
 export const LOCAL = 'here:';
 
 /**
@@ -43,8 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A token counts as a gateway's configuration, because
- * the command must act as the token's user.
+ * Returns whether a URL, token or setting configures a gateway. A stored or given token also configures a gateway,
+ * because the command must act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -77,8 +77,8 @@ export async function operate<Done>(ways: {
 }
 
 /**
- * Returns an error message that says on which hosts a command can use a restore disk.
- * @param hosts the hosts with engines that use the restore disks
+ * Returns an error message that lists the hosts on which a command can use a restore disk.
+ * @param hosts the hosts whose engines use the restore disk
  */
 export function describeHosts(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;

@@ -1,4 +1,4 @@
-/** `update`, `cancel`, `priority`, `release`, `retry`: change a request. */
+/** Commands that change a request. */
 import type { Command } from 'commander';
 import { messageOf } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -150,7 +150,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // the server counts all of a request's released files, so subtract those that were released before this call
+  // subtract the files that were released before this call, because the server's count includes them
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);

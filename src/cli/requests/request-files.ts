@@ -99,12 +99,12 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the end of a line about files on disk, such as `, 3 of them at their primary path`. */
+/** Returns the end of an output line about files on disk, such as `, 3 of them at their primary path`. */
 export function atPrimaryPath(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
 
-/** Returns whether a request has released its files, even if they are still on disk. */
+/** Returns whether a request's files have been released. Released files might still be on disk. */
 export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 interface Directories {
@@ -134,7 +134,10 @@ export async function printRequestDirectories(url: string, id: number): Promise<
 /** Maximum number of failed files that an error message names. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/** Returns the error for a request with failed files, with their number, the first reasons, and the remedy. */
+/**
+ * Returns the error for a request with failed files. The message contains their number, the first reasons, and the
+ * remedy.
+ */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -186,7 +189,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Maximum number of paths that `findDirectories` checks, and of files that it reads per path. */
+/** Maximum number of paths that `findDirectories` checks, and maximum number of files that it reads per path. */
 const CHECKED = { paths: 5, files: 20 };
 
 /**
@@ -227,7 +230,7 @@ interface UnknownPaths {
   directories: ReadonlySet<string>;
 }
 
-/** Returns a heading, followed by the unknown paths. */
+/** Returns lines with the heading and the unknown paths. */
 export function describeUnknown(heading: string, { paths, count, directories }: UnknownPaths): string[] {
   const named = paths.map((path) =>
     directories.has(path) ? `${path} (a directory: use --pattern ${JSON.stringify(`${path}/`)} for its files)` : path,
@@ -245,7 +248,7 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** Information about a waiting request, from the plan for the drives. */
+/** A waiting request's part in the plan for the drives. */
 export interface WaitingView {
   /** When the plan was made, by the server's clock. */
   at: string;
@@ -254,10 +257,10 @@ export interface WaitingView {
   reason: string | undefined;
 }
 
-/** Reasons for waiting that disappear as the drives work through the queue. */
+/** Reasons for waiting that end without a change by an operator, as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause between reads of the plan, which is long because each read scans the whole queue. */
+/** Pause between two readings of the plan. It is long because each reading scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**
@@ -298,9 +301,7 @@ async function readParts(url: string, id: number) {
 /** Reasons for waiting that affect the whole queue, not only single files. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_POSITION'];
 
-/**
- * Returns the queue-wide reasons why a request's files wait, each with the number of files that wait for this reason.
- */
+/** Returns the queue-wide reasons why a request's files wait, each with the number of files that it affects. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

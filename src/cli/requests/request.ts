@@ -1,4 +1,4 @@
-/** `request`: creates a request, or estimates it with `--dry-run`. */
+/** The command `request` creates a request, or estimates it with `--dry-run`. */
 import type { Command } from 'commander';
 import { describeFullQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -101,7 +101,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   };
 }
 
-/** The result of creating a request: its id, whether files may be missing, and whether the request has finished. */
+/** The result of creating a request: its id, whether files might be missing, and whether the request has finished. */
 interface CreatedRequest {
   id: number;
   mayLackFiles: boolean;

@@ -1,4 +1,4 @@
-/** `requests`: lists the requests of one user, or of all users. */
+/** The command `requests` lists the requests of one user, or of all users. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { formatFiles, formatMissing, type RequestedFiles } from '../../core/text/requested-files.js';

@@ -1,4 +1,4 @@
-/** `show`: shows a request, and the state of each file in it that is not on disk. */
+/** The command `show` shows a request, and the state of each of its files that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
@@ -146,7 +146,7 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 
 /**
  * Returns the number of attempts to restore a file. A failed file does not have a counter, but after several attempts,
- * its error message ends with their number.
+ * its error message ends with the number of attempts.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

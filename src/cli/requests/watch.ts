@@ -1,4 +1,4 @@
-/** `watch`: shows a request's progress until it finishes, as a bar with files, bytes, rate and time left. */
+/** The command `watch` shows a request's progress until it finishes, as a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -53,7 +53,7 @@ interface WatchOptions extends OutputOptions, PathsOptions {
 
 /**
  * Shows a request's progress until it finishes, and then prints the directories that contain the restored files.
- * @throws CommandError with exit code 3 if the request ended without all its files
+ * @throws CommandError with exit code 3 if the request ended, but some of its files did not arrive
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;
@@ -70,11 +70,11 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // prevent an unhandled rejection, because `await waiting` below already throws the error
+  waiting?.catch(() => {}); // do not treat the rejection as unhandled: `await waiting` below throws the error
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
-      // the state changed, so the reason for waiting is outdated
+      // the reason for waiting is outdated, because the request's state has changed
       if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
       if (isJson) printJson(progress);
@@ -110,7 +110,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 }
 
 interface View {
-  /** The progress when the interval over which the rate is measured began. */
+  /** The progress at the start of the interval for which the rate is computed. */
   first: Progress;
   text?: string;
   /** Reason why the request waits, shown above the bar. */
@@ -120,13 +120,13 @@ interface View {
   printedEnd?: EndFragment;
 }
 
-/** A request's planned end is not printed if it is fewer than this many seconds away. */
+/** A planned end that is fewer than this many seconds away is not printed. */
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints a time range for the request's planned end above the bar, and a new range when the planned end leaves the
+ * Prints a time range for the request's planned end above the bar. Prints a new range when the planned end leaves the
  * printed range.
- * @param now the server's time, because this host's clock may be wrong
+ * @param now the server's time, because this host's clock might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
   if (secondsBetween(now, end.planned) < MIN_END_SECONDS) return;

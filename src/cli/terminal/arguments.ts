@@ -32,12 +32,12 @@ export const toNumber = (option: string, range?: NumberRange) => (text: string) 
 
 const PEOPLE_LIMIT = 1000;
 
-/** @param forScripts the names of the options that select output for scripts */
+/** @param forScripts names of the options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns a list's limit. Output for scripts does not have a default limit. */
+/** Returns a list's limit. Output for scripts is unlimited by default. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser for a commander option that also accepts the text `none` and returns it unchanged, because commander
- * does not allow null as an option's value. `noneToNull` later converts `none` to null.
+ * Returns a parser that also accepts the text `none`. It returns `none` unchanged, because commander does not allow
+ * null as an option's value. `noneToNull` later converts `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** The option `--file`, as arguments for commander's `option` method. `readPaths` reads its values. */
+/** The option `--file`, as arguments for commander's `option` method. `readPaths` reads the option's values. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',
