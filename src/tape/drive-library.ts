@@ -5,8 +5,8 @@
 import { TapeError } from '../core/errors.js';
 
 /**
- * Reports that the volume or its file system is unavailable. A VolumeError does not count as a file's failure. The
- * engine treats any error from `mount` as a VolumeError.
+ * Reports that the volume or its file system is unavailable. A VolumeError does not count as a failure of the file that
+ * was to be read. The engine treats any error from `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
 
@@ -19,8 +19,8 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix the cause of an error. If an operator must fix the cause, the engine suspends
- * the library, and retries after longer pauses.
+ * Returns whether an operator must fix an error's cause. If so, the engine suspends the library, and retries after
+ * longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
@@ -30,8 +30,8 @@ export function isRefusal(error: unknown): error is LibraryError {
 export interface FileOnVolume {
   path: string;
   /**
-   * The file's position on the volume; null if it is not in the catalogue. The engine reads a file without a position
-   * only from a library that finds files by path.
+   * The file's position on the volume; null if the catalogue does not contain it. The engine reads a file without a
+   * position only from a library that finds files by path.
    */
   position: bigint | null;
   /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
@@ -39,7 +39,8 @@ export interface FileOnVolume {
   /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the first restore. If so, it cannot reveal a read error in that restore.
+   * Whether the checksum was computed during the file's first restore. If so, it cannot reveal a read error in that
+   * restore.
    */
   isChecksumTaken?: boolean | undefined;
 }
@@ -48,8 +49,8 @@ export interface FileOnVolume {
  * The contract of a drive library. The suites in test/support/tape-library.ts and tape-library-writes.ts test the
  * contract.
  *
- * A library knows volumes and files, but not requests, users or the database. The engine may call a method for several
- * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError. The error's class says
+ * A library knows volumes and files, but not requests, users or the database. The engine can call a method for several
+ * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError, whose class says
  * whether a retry can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in
  * the library.
  */
@@ -69,26 +70,26 @@ export interface DriveLibrary {
 /** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. If another library replaces the opened library, later writes fail.
-   * Libraries that are always available do not have this method.
+   * Opens the library before the first write. If another library then replaces it, later writes fail. Libraries that
+   * are always available do not have this method.
    * @param make whether to create the library if it is missing
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches `names`, and its highest position. The position is 0 if the volume is
-   * empty. A longer volume name is later than a shorter one.
+   * Finds the last volume whose name matches `names`, and its highest position, which is 0 if the volume is empty. A
+   * longer name counts as later than a shorter one.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
    * Writes a file to a volume, and creates the volume if it is missing. When the promise resolves, the file is durable,
-   * unless the library has the method `sync`, which makes files durable. If the promise rejects, the file does not
-   * exist. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors of
-   * `bytes` unchanged.
-   * @param position the file's position on the volume; the library rejects an occupied position with the class
-   *   PERMANENT
+   * unless the library has the method `sync`, which makes files durable. If the promise rejects, the file has not been
+   * created. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors
+   * from `bytes` unchanged.
+   * @param position the file's position on the volume; if it is occupied, the library throws an error of the class
+   * PERMANENT
    * @returns the number of bytes written
    * @throws LibraryError if the library does not exist, because `write` never creates a library
    */
@@ -96,7 +97,7 @@ export interface WritableLibrary extends DriveLibrary {
 
   /**
    * Makes all files written to a volume durable. Syncing many files together is faster than syncing after each file. If
-   * the promise rejects, the caller must assume that files written since the previous `sync` are not durable.
+   * the promise rejects, the caller must assume that files written since the last successful `sync` are not durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }

@@ -5,8 +5,7 @@ import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../core/errors.js';
 
 /**
- * Opens a file as a raw file descriptor. For small files, reading from a raw file descriptor takes half as much CPU
- * time as reading from a FileHandle.
+ * Opens a file as a raw file descriptor. Reading a small file through a FileHandle would take twice as much CPU time.
  */
 const openFd = promisify(fs.open);
 const readFd = promisify(fs.read) as (
@@ -24,13 +23,13 @@ export async function* readFileChunks(
   explain: (error: unknown) => Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
   let fd: number | undefined;
-  /** The next chunk, which is read while the reader processes the current one. */
+  /** The next chunk, which is read while the caller processes the current one. */
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
     // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // does not block, because the inode is cached after `open`
+    const stats = fs.fstatSync(fd); // does not block, because the file is open and its inode is therefore cached
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -77,7 +76,7 @@ const CLASSES: Record<string, ErrorClass> = {
 
 /**
  * Converts a file system error to a TapeError, and returns any other error unchanged.
- * @param missing text that replaces the message of an ENOENT error
+ * @param missing text that replaces an ENOENT error's message
  */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);

@@ -11,8 +11,7 @@ import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
 /**
- * Suffix of the file that lists the hosts to which a secret may be sent. The rest of the file's name is the secret's
- * name.
+ * Suffix of the file that lists the hosts to which a secret may be sent. The file's name begins with the secret's name.
  */
 const HOSTS = '.hosts';
 
@@ -31,7 +30,7 @@ export const secretPath = (env: Site['env'], name: string): string => pathOf(env
 
 /**
  * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the hosts to which the secret `NAME` may be
- * sent, one per line, with or without a port. Each check reads the file again.
+ * sent, one per line, with or without a port. Reads the file again for each check.
  * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Defines library types. A library type consists of a contract, a schema of its settings, and a constructor. It has a
- * directory in src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
+ * Defines library types. Each library type has a contract, a schema of its settings, a constructor, a directory in
+ * src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
  *
  * Command-line values are strings, so the schemas also accept numbers and booleans as strings. An empty or null setting
  * counts as missing.
@@ -22,7 +22,7 @@ export interface DriveKind<Settings = unknown> {
   contract: 'drive';
   /**
    * Whether the library finds a file on its volume by position or by path. A library that finds files by path does not
-   * need positions. If the catalogue contains positions, the engine reads the library's files in position order.
+   * need positions; if the catalogue contains them, the engine still reads files in position order.
    */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
@@ -40,15 +40,15 @@ export interface StagingKind<Settings = unknown> {
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;
 
 /**
- * Validates settings, and converts them to their types.
- * @throws SettingsError that describes all faults in its message; its `setting` is the setting with the first fault
+ * Validates settings, and converts each value to its setting's type.
+ * @throws SettingsError, whose message describes all faults; its `setting` is the setting with the first fault
  */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    // report a fault in a list item as a fault in the list
+    // report an invalid list item as a fault in the whole list
     const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
@@ -81,7 +81,7 @@ export function expects(expected: string) {
   return { error };
 }
 
-/** Reports that a setting's value conflicts with other settings. */
+/** Adds an error that says how a setting's value conflicts with other settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
@@ -166,8 +166,8 @@ export interface Wait {
 const MOST_MINUTES = 30 * 24 * 60;
 
 /**
- * Settings that say how long files take to arrive on disk. Tapegate estimates waits from these settings until it has
- * measured actual waits.
+ * Settings that say how long files take to arrive on disk. Tapegate uses them to estimate waits until it has measured
+ * actual waits.
  */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
@@ -179,7 +179,7 @@ export const waitSettings = {
 };
 
 /**
- * Reads `waitSettings`, and converts the minutes to seconds.
+ * Returns the wait from `waitSettings`, converted from minutes to seconds.
  * @param usual the wait if both settings are missing
  * @returns undefined if both settings and `usual` are missing
  */

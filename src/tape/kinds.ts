@@ -22,7 +22,7 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** Creates the default library, to which the command `archive` writes. */
+/** Creates the object for the default library, to which the command `archive` writes. */
 export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {
   return createDirectoryLibrary(path.join(dataDir, 'library'));
 }
@@ -71,8 +71,8 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
 }
 
 /**
- * Returns a staging library's price, wait and prefixes. The result is empty for a drive library, or if this version of
- * Tapegate does not know the type or the settings.
+ * Returns a staging library's price, wait and prefixes. For a drive library, or for a type or settings that this
+ * version of Tapegate does not know, the result is empty.
  */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {

@@ -5,7 +5,7 @@
 import { TapeError } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 
-/** Shortest and longest wait, in seconds, that Tapegate accepts if a library says when to retry. */
+/** Shortest and longest wait, in seconds, that Tapegate accepts from a library that says when to retry. */
 const RETRY_SECONDS = { least: 1, most: 3600 };
 
 /** Reports that the library is busy and has said when to retry. */
@@ -29,8 +29,8 @@ export class ChangedError extends TapeError {
 }
 
 /**
- * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count this
- * error as a failure.
+ * Reports that a file is no longer on the library's disk. The engine stages the file again, and does not count this as
+ * a failure.
  */
 export class NotReadyError extends LibraryError {
   constructor(message: string, options?: ErrorOptions) {
@@ -42,7 +42,7 @@ export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
-   * Name of the file's volume, for libraries that need it. A catalogue may contain one volume for a whole library,
+   * Name of the file's volume, for libraries that need it. A catalogue can contain one volume for a whole library,
    * without file positions.
    */
   volume: string;
@@ -57,7 +57,7 @@ export interface StagedFile {
  * - `waiting`: the file will arrive;
  * - `ready`: the file is readable until `until`, or, if `until` is null, until the file is released or evicted;
  * - `failed`: the file will not arrive; the class of the TapeError says whether a retry can help;
- * - `forgotten`: the library does not know the stage request, which must be repeated.
+ * - `forgotten`: the library does not know the stage request, so that the engine must repeat it.
  */
 export type FileState =
   | { path: string; state: 'waiting' }
@@ -66,7 +66,7 @@ export type FileState =
   | { path: string; state: 'forgotten' };
 
 export interface Demand {
-  /** The library's id for the stage request; null if the library identifies files only by their paths. */
+  /** The library's id for the stage request; null if the library identifies files by their paths alone. */
   id: string | null;
   files: readonly StagedFile[];
 }
@@ -75,16 +75,15 @@ export interface Demand {
 export interface RetainedFile {
   path: string;
   /**
-   * Time at which the library evicts the file from its disk. Null if the time is unknown; the engine then repeats the
+   * Time at which the library evicts the file from its disk. Null if the time is unknown; if so, the engine repeats the
    * release later.
    */
   until: Date | null;
 }
 
 /**
- * A file's version, for comparison between several reads. The caller passes an empty object to the first read, and this
- * read sets the object's members. Later reads fail if the file's version has changed. The members stay absent if the
- * library cannot identify versions.
+ * A file's version. The caller passes an empty object to the first read, which records the version in its members.
+ * Later reads fail if the version has changed. The members stay absent if the library cannot identify versions.
  */
 export interface ReadVersion {
   /** The file's strong entity tag. */
@@ -99,13 +98,13 @@ export interface ReadVersion {
    */
   ifRange?: string | undefined;
   /**
-   * The file's size in the library, in bytes. A different size means a different version, but different versions may
+   * The file's size in the library, in bytes. A different size means a different version, but different versions can
    * have the same size.
    */
   size?: bigint | undefined;
 }
 
-/** Returns whether a later read can detect that the file has another version. */
+/** Returns whether a later read can detect that the file's version has changed. */
 export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
   return (tag ?? modified ?? digest) !== undefined;
 }
@@ -132,14 +131,15 @@ export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
   /**
-   * Expected seconds until a requested file is readable; absent if unknown. Estimates use measured waits if available.
+   * Expected seconds until a requested file is readable; absent if unknown. Estimates use measured waits instead, if
+   * there are any.
    */
   waitSeconds?: { least: number; most: number };
-  /** Catalogue prefixes of the files that the library may contain; absent if the library may contain any file. */
+  /** Catalogue prefixes of the files that the library can contain; absent if it can contain any file. */
   prefixes?: readonly string[];
 }
 
-/** Numbers of requests and bytes for which a provider may charge. */
+/** Numbers of requests and bytes for which a provider might charge. */
 export interface Usage {
   /** Number of requests sent, including requests that received no response. */
   requests: number;
@@ -156,13 +156,13 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  * The contract of a staging library. Test suite: test/support/staging-library.ts.
  *
  * A library knows paths, stage requests and bytes, but not Tapegate's requests, users or database. A library does not
- * store state between calls: any process may make the next call, even after a crash. Methods may run concurrently.
+ * store state between calls: any process can make the next call, even after a crash. Methods can run concurrently.
  *
  * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file. If one
  * file fails, the library reports the failure as the file's state. If the whole call fails, it throws a LibraryError,
  * or a RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an operator must
- * fix the cause, for example a certificate. If the signal aborts, a call rejects with the signal's reason. Any other
- * error is a bug in the library.
+ * fix the cause, for example by renewing a certificate. If the signal aborts, a call rejects with the signal's reason.
+ * Any other error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
@@ -177,8 +177,8 @@ export interface StagingLibrary {
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Asks the library to stage files to its disk. Repeating a call is safe. If the response to an earlier call was lost,
-   * a repeated call finds the earlier stage request.
+   * Asks the library to stage files to its disk. Repeating a call is safe. If the response to a call was lost, the
+   * repeated call finds the same stage request.
    * @returns the id of the stage request; `known`: the states of files that are already ready or failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
@@ -192,10 +192,10 @@ export interface StagingLibrary {
   /**
    * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and may reuse its memory. The
    * reader may stop before the end of the file.
-   * @param version the file's version, which the first read recorded
+   * @param version the file's version, as the first read recorded it
    * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
-   * @throws ChangedError if the file has another version. If a file has neither a checksum nor a recorded version, the
-   * engine always reads the file from the first byte.
+   * @throws ChangedError if the file's version has changed. If a file has neither a checksum nor a recorded version,
+   * the engine always reads it from the first byte.
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
@@ -206,8 +206,8 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, keyed by the request's name in the provider's
-   * documentation. The map is absent if the library does not count requests.
+   * Numbers of requests and bytes since the caller last cleared the map, keyed by the requests' name in the provider's
+   * documentation. Absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -1,6 +1,6 @@
 /**
- * Waits for `work`, but only until the signal aborts. Returns the result of `work`.
- * @throws the error of `work`, or the signal's reason if the signal aborts first
+ * Waits for `work` and returns its result, but stops waiting if the signal aborts.
+ * @throws the error from `work`; the signal's reason if it aborts before `work` ends
  */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = () => {};

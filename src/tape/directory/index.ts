@@ -25,11 +25,14 @@ const syncFd = promisify(fs.fsync);
 /** Number of files that are synced concurrently. Concurrent syncs can share one commit of the file system's journal. */
 const SYNCS = 8;
 
-/** Creates a library of the type `directory`. @param dir the library's directory, which `openLibrary` can create */
+/**
+ * Creates the object for a library of the type `directory`. @param dir the library's directory, which `openLibrary` can
+ * create
+ */
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryDirectory(root);
-  /** Paths of files that were written but not synced, keyed by volume directory. */
+  /** Paths of files that have been written but not synced, keyed by volume directory. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -68,7 +71,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const directory = volumeDirectory(root, volume);
       const files = unsynced.get(directory) ?? [];
-      // never sync a file twice: after a failed sync, another sync may succeed without writing the data
+      // never sync a file twice: after a failed sync, another sync might succeed without writing the data
       unsynced.delete(directory);
       try {
         signal.throwIfAborted();
@@ -97,7 +100,7 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
 
 /**
  * Returns the path to a volume's directory. Rejects volume names that lead outside the library, because the catalogue
- * may contain any volume name.
+ * can contain any volume name.
  */
 function volumeDirectory(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
@@ -152,7 +155,7 @@ function readFile(
   });
 }
 
-/** Wraps an error that occurs while `write` reads from its byte source. The error does not count against the tape. */
+/** Wraps an error in the source of the bytes to write, so that the error does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -180,7 +183,7 @@ async function writeFile(
       written += BigInt(chunk.length);
     }
     signal.throwIfAborted();
-    await link(partial, file); // `link` never overwrites an existing file, unlike `rename`
+    await link(partial, file); // unlike `rename`, `link` never overwrites an existing file
     return written;
   } finally {
     await handle.close();
@@ -211,14 +214,14 @@ function classify(error: unknown, where: string): unknown {
 }
 
 /**
- * Name of the marker file in each library that Tapegate has created. An empty directory without this file may be an
+ * Name of the marker file in each library that Tapegate has created. An empty directory without this file might be an
  * unmounted mount point. The file's name is not a valid volume name.
  */
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories in a library. Only the owner may read tape copies, because tape copies do not store the modes of
- * the original files.
+ * Mode of directories in a library. Only the owner may read tape copies, because they do not store the original files'
+ * modes.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -226,8 +229,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * The directory's device and inode when the library was opened. They change if a file system is mounted over the
-   * directory, or if another directory replaces it.
+   * The directory's device and inode when the library was opened. At least one of them differs if a file system is
+   * mounted over the directory, or if another directory replaces it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -262,17 +265,14 @@ class LibraryDirectory {
     );
   }
 
-  /** Rejects an empty library, because it is probably not mounted. @throws LibraryError */
+  /** Rejects a library that is empty, because its file system is probably not mounted. @throws LibraryError */
   async expect(volume: string): Promise<void> {
     const isEmpty = await this.isEmpty(`, which should contain the volume ${volume},`);
     if (isEmpty)
       throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
-  /**
-   * Rejects the library if another directory has replaced its directory since the library was opened. @throws
-   * LibraryError
-   */
+  /** Rejects the library if another directory has replaced the one that was opened. @throws LibraryError */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
@@ -291,7 +291,7 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the volume's new directory, because it is not in the library that was opened
+      // remove the new directory, because it is not in the library that was opened
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -301,7 +301,7 @@ class LibraryDirectory {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_DIRECTORY });
     if (await this.isEmpty()) {
-      // do not follow a link or wait for a pipe that another process may have created with this name
+      // do not follow a link or open a pipe that another process might have created with this name
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
@@ -332,13 +332,13 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. The name has the same
- * prefix as the name of a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. The name begins like that
+ * of a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 
 /**
- * Returns whether a library is empty, apart from the file `ownerName`. An empty library may be an unmounted mount
+ * Returns whether a library is empty, apart from the file `ownerName`. An empty library might be an unmounted mount
  * point.
  */
 export async function isEmptyLibrary(root: string): Promise<boolean> {

@@ -13,7 +13,7 @@ export interface TimeLimits {
   /** Time limit from opening the connection to receiving the response head. */
   answerMs: number;
   /**
-   * Time limit between two chunks of a response body. The time that the reader takes to process a chunk does not count.
+   * Time limit between two chunks of a response body. The time in which the reader processes a chunk does not count.
    */
   silenceMs: number;
 }
@@ -40,10 +40,9 @@ export interface Answer {
   /** The request's URL without its query, for error messages. */
   name: string;
   /**
-   * Yields the response body. A caller may call this method only once. Closes the connection if the reader stops before
-   * the end.
+   * Yields the response body. Can be called only once. Closes the connection if the reader stops before the end.
    * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason if
-   *   the signal aborts
+   * the signal aborts
    */
   read(): AsyncGenerator<Buffer>;
   /** Closes the connection, unless the body was read completely. */
@@ -56,7 +55,7 @@ export class SilentServerError extends LibraryError {
   }
 }
 
-/** Time after which this process closes an idle connection, before the server's idle timeout. */
+/** Time after which this process closes an idle connection, chosen to be shorter than servers' idle timeouts. */
 const IDLE_MS = 4000;
 
 interface PoolOptions {
@@ -68,7 +67,7 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools, keyed by origin. Does not use undici's `Agent`, which can drop a new pool when a connection in the
+ * Connection pools, keyed by origin. Replaces undici's `Agent`, which can drop a new pool when a connection in the
  * previous pool closes late.
  */
 export class Pools {
@@ -121,7 +120,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
     const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
-    // use `untilAborted`, because undici notices that a waiting request was aborted only when a connection becomes free
+    // use `untilAborted`: undici notices only when a connection becomes free that a waiting request was aborted
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
     return {
@@ -185,7 +184,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  // if a server has several addresses and all of them refuse the connection, the error has no message
+  // if a server has several addresses that all refuse the connection, the error does not have a message
   const reason = messageOf(error) || code;
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
@@ -203,8 +202,8 @@ const REFUSED_HERE =
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether an error means that the server or this process has rejected the other side's certificate, so that
- * retrying the request would not help.
+ * Returns whether the server or this process has rejected the other's certificate, so that retrying the request would
+ * not help.
  */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -47,7 +47,8 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page does not explain more than the status
+  // ignore an HTML page, because it does not explain more than the status does
+  if (/\bhtml\b/i.test(type ?? '')) return undefined;
   try {
     const problem: unknown = JSON.parse(body);
     return joinWords(problem as Record<string, unknown> | null);

@@ -25,19 +25,20 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum, if any. The engine compares this checksum with the bytes. If the catalogue has no
-   * checksum, this module compares the bytes with the server's checksum.
+   * The catalogue's checksum, if any. The engine compares it with the bytes. Without it, this module compares the
+   * server's checksum with the bytes.
    */
   checksum?: string | null | undefined;
 }
 
 /**
  * Yields the bytes of the file at `url` in order, starting at `from`. Closes the connection if the reader stops before
- * the end. If the catalogue has no checksum, compares a whole file's bytes with the server's checksum.
+ * the end. If a whole file is read and the catalogue does not have a checksum, compares the bytes with the server's
+ * checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
- * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason if the
- *   signal aborts
+ * @throws ChangedError if the file's version has changed; LibraryError if the server fails; the signal's reason if the
+ * signal aborts
  */
 export async function* readRange(
   client: SiteClient,
@@ -46,7 +47,8 @@ export async function* readRange(
 ): AsyncGenerator<Uint8Array> {
   const condition = version.ifRange === undefined ? {} : { 'if-range': version.ifRange };
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-`, ...condition } : {};
-  // request a digest only if the catalogue has no checksum, because the server may have to compute the digest
+  // request a digest only if the catalogue does not have a checksum, because the server might have to compute the
+  // digest
   const wanted = checksum ? {} : WANTED_DIGESTS;
   const reply = await client.send({ url, headers: { ...range, ...wanted }, signal });
   let toSkip: bigint;
@@ -88,14 +90,14 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    // class MEDIA, because a retry after a transient error would continue at the file's end and accept the bytes
+    // the class is MEDIA, because a retry after a transient error would continue at the file's end and accept the bytes
     throw new TapeError('MEDIA', text);
   }
 }
 
 /**
- * A file's minimum age for its Last-Modified date to count as a strong validator. A younger file may change again
- * within the same second, and the two hosts' clocks may differ.
+ * A file's minimum age for its Last-Modified date to count as a strong validator. A younger file might change again
+ * within the same second, and the two hosts' clocks might differ.
  */
 const STRONG_AFTER_MS = 60_000;
 
@@ -104,9 +106,9 @@ const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', diges
 /**
  * Records the first response's validators in `version`, or compares a later response's validators with `version`.
  * Ignores weak entity tags, because they do not identify the exact bytes. Requests do not contain an If-Match header,
- * because some servers reject their own entity tags, or send the whole file.
+ * because some servers then reject their own entity tags, or send the whole file.
  * @throws ChangedError if a validator differs
- * @throws LibraryError if neither a validator nor the checksum could reveal a change to the file
+ * @throws LibraryError if neither a validator nor a checksum could reveal that the file has changed
  */
 function checkVersion(
   { response, name }: Reply,
@@ -138,8 +140,8 @@ function checkVersion(
 }
 
 /**
- * Rejects an HTML page that a proxy or a login service sends with status 200. The error does not count against the
- * file.
+ * Rejects an HTML page that a proxy or a login service sends with status 200. This error does not count as the file's
+ * failure.
  */
 function refusePage(
   { response, name }: Reply,
@@ -151,7 +153,7 @@ function refusePage(
 }
 
 /**
- * Returns whether the file ends at `from`.
+ * Returns whether the response shows that the file ends at `from`.
  * @throws TapeError if the file ends before `from`
  */
 function endsAt(reply: Reply, from: bigint): boolean {
@@ -168,7 +170,7 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 }
 
 interface Extent {
-  /** Number of bytes at the start of the response body that precede `from`, and must be skipped. */
+  /** Number of bytes to skip at the start of the response body, because they precede `from`. */
   toSkip: bigint;
   /** Length of the response body in bytes; undefined if the server does not report it. */
   expected: bigint | undefined;
@@ -198,7 +200,7 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
 }
 
 /**
- * Preferred digests. Grid storage systems usually store Adler-32, and may have to read the file to compute another
+ * Preferred digests. Grid storage systems usually store Adler-32, and might have to read the file to compute another
  * digest.
  */
 const WANTED_DIGESTS = {
@@ -245,8 +247,8 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
 }
 
 /**
- * Parses a digest that is encoded as hexadecimal, or as base64 with or without colons around it. Some servers omit the
- * leading zeros of an Adler-32 checksum.
+ * Parses a digest in hexadecimal or base64, with or without colons around it. Some servers omit the leading zeros of an
+ * Adler-32 checksum.
  */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];

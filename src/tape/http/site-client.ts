@@ -59,7 +59,8 @@ export class SiteClient {
   /**
    * Sends a request; if it is a GET, follows redirects.
    * @returns the last response, whose status the caller must check
-   * @throws LibraryError if no response arrives, or a redirect is not allowed; the signal's reason if the signal aborts
+   * @throws LibraryError if no response arrives, or if a redirect is not allowed; the signal's reason if the signal
+   * aborts
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: file, identity } = this.options;

@@ -40,7 +40,7 @@ interface Found {
 
 const BLOCKS_AT_ONCE = 8;
 
-/** Error codes that a FUSE file system returns after its process has died. */
+/** Error codes that calls on a FUSE file system return after its process has died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
 
 export class LtfsVolume implements ListableVolume {
@@ -51,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** Directory that was last found to be inside `base`. Other files in the directory do not need another check. */
+  /** The last directory that was found to be inside `base`. Its other files need no further check. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -117,7 +117,7 @@ export class LtfsVolume implements ListableVolume {
     try {
       for await (const { entryPath, file } of files) {
         const answer = this.findStart(entryPath, file.size, signal).then((position) => ({ ...file, position }));
-        answer.catch(() => {}); // `await` below throws the error
+        answer.catch(() => {}); // the later `await` throws the error
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
         if (first) yield await first;
@@ -177,7 +177,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Converts a logical path to the path below `root` on the cartridge.
-   * @throws TapeError PERMANENT if the volume cannot contain the path
+   * @throws TapeError PERMANENT if the path is invalid, or not below the library's prefix
    */
   private toTape(logical: string): string {
     const { prefix } = this.settings;
@@ -191,7 +191,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Rejects a directory outside the cartridge. A symbolic link on the cartridge could lead to any directory on the
+   * Rejects a directory outside the cartridge. A symbolic link on the cartridge might lead to any directory on the
    * host.
    */
   private async expectInside(directory: string): Promise<void> {
@@ -202,7 +202,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
-   * the file did not cause the error.
+   * the cause is then not the file.
    */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;

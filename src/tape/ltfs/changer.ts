@@ -1,7 +1,7 @@
 /**
  * Controls an LTFS library's changer. Among all drives and processes that share the lock directory, only one changer
- * command runs at any time. The command inherits the lock, which is therefore held until the command ends, even if the
- * command's parent process dies.
+ * command runs at any time. The command inherits the lock, and so holds it until it ends, even if its parent process
+ * dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -10,7 +10,7 @@ import { CommandFailure, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
 /**
- * Shortest and longest pause between attempts to unload a drive. A drive may refuse to release its cartridge for a
+ * Shortest and longest pause between attempts to unload a drive. A drive might refuse to release its cartridge for a
  * while after an unmount.
  */
 const AGAIN_MS = { first: 250, most: 5000 };
@@ -44,7 +44,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge may be in the drive despite the error, for example because another process moved it
+      // the cartridge might be in the drive despite the error, for example because another process has moved it
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
@@ -56,8 +56,8 @@ export class Changer {
 
   /**
    * Moves a drive's cartridge to a slot; does nothing if the drive is empty. Retries until a time limit expires,
-   * because a drive may not release its cartridge immediately after an unmount.
-   * @param element the drive's number in the changer; the drive may belong to another library
+   * because a drive might not release its cartridge immediately after an unmount.
+   * @param element the drive's number in the changer; the drive can belong to another library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
@@ -110,10 +110,7 @@ export interface Element {
   isFull: boolean;
   /** The cartridge's barcode; undefined if the element does not contain a cartridge, or the barcode is unreadable. */
   volume: string | undefined;
-  /**
-   * Number of the slot from which the cartridge was moved to the drive; undefined if the changer does not know the
-   * slot.
-   */
+  /** Number of the slot from which the cartridge was moved to the drive; undefined if the changer does not know it. */
   source: number | undefined;
 }
 
@@ -180,8 +177,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for a drive's cartridge, preferably its previous slot. Returns a port only if the cartridge was
- * loaded from it, because operators use ports.
+ * Returns a free slot for a drive's cartridge, preferably its previous slot. Returns a port only if the cartridge came
+ * from it, because operators need ports to insert and remove cartridges.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

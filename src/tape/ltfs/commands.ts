@@ -17,7 +17,7 @@ const MAX_OUTPUT = 4 * 1024 * 1024;
 const KILL_MS = 10_000;
 
 /**
- * Maximum time to wait for a command's output after the command has exited. A background process may keep the output
+ * Maximum time to wait for a command's output after the command has exited, because a background process might keep it
  * open for longer.
  */
 const CLOSE_MS = 2000;
@@ -44,12 +44,12 @@ interface CommandOptions {
 }
 
 /**
- * Runs a command in its own session, so that a signal to this process does not interrupt the robot while the robot
- * moves a cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move
- * could leave a cartridge stuck in the robot.
+ * Runs a command in its own session, so that signals to this process do not interrupt a robot that is moving a
+ * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
+ * a cartridge in the robot.
  * @returns the command's standard output
  * @throws CommandFailure if the command fails; LibraryError if the command cannot be started; the signal's reason if
- *   the signal aborts
+ * the signal aborts
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
   options.signal.throwIfAborted();
@@ -110,8 +110,8 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Returns the LTFS errors in a command's output. The numbers of LTFS errors end with E. If the output does not contain
- * LTFS errors, returns its last lines.
+ * Returns the LTFS errors in a command's output, whose numbers end with E. If the output does not contain any, returns
+ * its last lines.
  */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
@@ -127,8 +127,8 @@ const BUSY = 75;
 
 /**
  * A lock on a file that is never removed. The lock excludes all processes and hosts that use the same lock directory.
- * The lock is held until all processes that inherited the file descriptor have closed it. A pid file could not
- * represent an inherited lock, and would not work across containers.
+ * The lock is held until all processes that inherited the file descriptor have closed it. A file with a process id
+ * could not represent an inherited lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;

@@ -1,9 +1,9 @@
 /**
  * One drive of an LTFS library, with two locks:
  * - `drive …`: a Tapegate process holds this lock while it uses the drive. If the lock is free but the drive contains a
- *   cartridge, a process that has died left the cartridge in it.
+ * cartridge, a process that has died left the cartridge in it.
  * - `ltfs …`: the LTFS process inherits this lock, and holds it until the process exits, some time after the unmount.
- *   If the cartridge is moved before LTFS exits, the cartridge's data may be damaged.
+ * If the cartridge is moved before LTFS exits, its data might be damaged.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,10 +13,10 @@ import { type Changer, type Element, findDrive, findVolume, isCleaning } from '.
 import { CommandFailure, type HeldLock, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Maximum seconds for each attempt to take the lock that the LTFS process holds. */
+/** Maximum time, in seconds, for each attempt to take the lock that the LTFS process holds. */
 const LOOK_SECONDS = 1;
 
-/** Matches messages for errors that the drive or its mount point causes, and not the cartridge. */
+/** Matches error messages whose cause is the drive or its mount point, and not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -62,8 +62,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, because its command may still run: the next mount cleans up
-      // ignore an error, because the next mount cleans up
+      // do not clean up after an aborted mount, because its command might still run; the next mount cleans up ignore an
+      // error, because the next mount cleans up
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;
@@ -72,7 +72,7 @@ export class Drive {
 
   /**
    * Unmounts the cartridge, waits until the LTFS process has exited, and moves the cartridge to a slot.
-   * @throws DriveError if a step fails; the next mount then cleans up
+   * @throws DriveError if a step fails; the next mount cleans up
    */
   async empty(): Promise<void> {
     const { signal } = new AbortController(); // never aborts, because each step has its own time limit
@@ -93,8 +93,8 @@ export class Drive {
   }
 
   /**
-   * Unmounts the cartridge, and waits until the drive's LTFS process has exited, even if an engine that died started
-   * it.
+   * Unmounts the cartridge, and waits until the drive's LTFS process has exited, even if an engine that has since died
+   * started it.
    */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
@@ -115,7 +115,7 @@ export class Drive {
       await runCommand(fill(commands.unmount, { ...this.drive }), { seconds: seconds.unmount, signal });
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      if (!(await this.isMounted())) return; // another process has unmounted the cartridge
+      if (!(await this.isMounted())) return; // return, because another process has unmounted the cartridge
       throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
@@ -178,7 +178,8 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // if nothing were mounted, all of the cartridge's files would seem to be missing, and would fail permanently
+    // check the mount, because without it, all of the cartridge's files would seem to be missing, and would fail
+    // permanently
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
@@ -225,7 +226,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
 /**
- * Matches the file system types that Tapegate may unmount. An operator must not be able to unmount other file systems
+ * Matches the file system types that Tapegate may unmount. Otherwise, an operator could unmount other file systems
  * through a library's settings.
  */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
@@ -236,7 +237,7 @@ interface Mount {
 }
 
 /**
- * Returns the mount that `umount` would remove: the kernel's last entry for the mount point, after symbolic links are
+ * Returns the mount that `umount` would remove: the kernel's last entry for the mount point, with symbolic links
  * resolved.
  */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {

@@ -5,8 +5,8 @@ import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /**
- * Placeholders that a command may contain only as complete arguments, because their values come from the catalogue or
- * the cartridge, and cannot be trusted.
+ * Placeholders that must be complete arguments of a command, because their values come from the catalogue or the
+ * cartridge, and cannot be trusted.
  */
 const WHOLE = ['volume', 'file'];
 
@@ -66,7 +66,7 @@ const timeLimits = settingsOf({
 
 /**
  * Schema of a device name, which becomes the value of an `ltfs` option. Rejects commas, because a comma would end the
- * value.
+ * option's value.
  */
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
@@ -127,9 +127,8 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum durations of a mount and of an unmount in seconds, computed from all commands' time limits. In
- * the worst case, a mount empties its own drive, empties the drive that contains the cartridge, fails, and empties its
- * own drive again.
+ * Returns the maximum seconds that a mount and an unmount take, computed from all commands' time limits. In the worst
+ * case, a mount empties its own drive and the one that contains the cartridge, fails, and empties its own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

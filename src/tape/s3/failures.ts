@@ -21,7 +21,10 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/** S3 error codes, keyed by HTTP status. A response to a HEAD request has no body, and therefore no error code. */
+/**
+ * S3 error codes, keyed by HTTP status. A response to a HEAD request does not have a body, and therefore does not
+ * contain an error code.
+ */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',
@@ -49,7 +52,7 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // if a server has several addresses and all of them refuse the connection, the error has no message
+    // if a server has several addresses that all refuse the connection, the error does not have a message
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
@@ -65,7 +68,7 @@ const BUSY_SECONDS = 30;
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Error codes for problems with the whole library, and not with one object. For most codes, an operator must fix the
+ * Codes of errors that concern the whole library, and not one object. For most of them, an operator must fix the
  * credentials, bucket, clock or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {

@@ -29,7 +29,7 @@ export const s3: StagingKind<S3Settings> = {
 
 /**
  * Maximum number of files per `stage` call. Each restore takes one request, so a call that fails midway has already
- * requested the restores of some files.
+ * requested some files' restores.
  */
 const STAGED_AT_ONCE = 500;
 /** Maximum number of files per `poll` or `release` call. Each file takes one HEAD request. */
@@ -40,7 +40,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    // the connection and the response each have the time limit `timeoutSeconds`
+    // the limit is twice `timeoutSeconds`, because opening the connection and waiting for the response each have that
+    // limit
     ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds },
     usage: calls.usage,
 
@@ -80,8 +81,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * If S3 denies every restore, throws an error that affects the whole library, because the credentials lack the
- * permission to restore.
+ * If S3 denies every restore, throws an error that affects the whole library, because the credentials do not permit
+ * restores.
  */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
@@ -90,7 +91,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** A failed state for each file whose path does not map to an object key. */
+  /** States of the files that failed, because their paths do not map to object keys. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -126,7 +127,7 @@ function stateOfSight(path: string, name: string, sight: Sight): FileState {
 }
 
 /**
- * Returns the files whose copies stay after a release. S3 cannot cancel a restore, so each copy stays until its expiry
+ * Returns the released files that still have copies. S3 cannot cancel a restore, so each copy stays until its expiry
  * date.
  */
 async function findKept(
@@ -201,14 +202,14 @@ async function checkRestored(
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // S3 has reported that the object is readable, so read one byte even if the object is in an archive class
+  // read one byte even if the object is in an archive class, because S3 has reported that the object is readable
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // fail the file, because the object has no copy, and S3 would also reject another restore request
+  // fail the file, because the object does not have a copy, and S3 would also reject another restore request
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

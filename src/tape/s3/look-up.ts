@@ -1,5 +1,5 @@
 /**
- * Finds the state of objects, with one HEAD request for each object. A list request could cover many objects, but some
+ * Finds the states of objects, with one HEAD request for each object. A list request could cover many objects, but some
  * providers' lists omit restores. Lists also do not show whether an object in Intelligent-Tiering is archived. If a
  * HEAD response does not show whether an object is readable, sends a GET request for its first byte.
  */
@@ -47,7 +47,8 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
   if (sight === undefined || sight instanceof TapeError || sight.isCertain) return sight;
   try {
     const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
-    (Body as Readable).destroy(); // a server that does not support ranges sends the whole object
+    // close the connection, because a server that does not support ranges sends the whole object
+    (Body as Readable).destroy();
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `GetObject of ${calls.nameOf(key)}`);
@@ -55,14 +56,14 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
     const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
     if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
-    // ignore the error: either the object is empty, or a later read fails with the same error
+    // ignore the error: either the object is empty, or a later read will fail with the same error
   }
   return sight;
 }
 
 /**
  * Checks that the bucket exists and is accessible, with a list request for one key. If a list request fails, its
- * response body contains the error code, unlike the response to a HEAD request.
+ * response contains an error code, unlike the response to a HEAD request.
  * @throws LibraryError
  */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
@@ -88,7 +89,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // a HEAD response does not show whether the object or its bucket is missing, or which of the two denies access
+    // a HEAD response does not show whether its status concerns the object or the bucket
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
@@ -110,9 +111,9 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Whether the HEAD response shows if the object is readable; if it does not, `tryToRead` sends a GET request. */
+  /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */
   isCertain: boolean;
-  /** Time at which the restored copy expires; null if S3 does not report the time. */
+  /** Time at which the restored copy expires; null if S3 does not report it. */
   until: Date | null;
   /** Whether the object is in Intelligent-Tiering, whose restores are permanent. */
   isTiered: boolean;
@@ -133,11 +134,11 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    // `until` is an invalid date if the header does not contain a date
+    // `until` is invalid if the header does not contain a date
     const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? '');
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
-    // S3 still reports a copy for some time after the copy has expired
+    // the copy has expired, although S3 still reports it for some time
   }
   return isArchive ? { ...seen, access: 'archived' } : { ...seen, access: 'readable', isCertain: false };
 }
@@ -156,7 +157,7 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 
 /**
  * Calls `work` for each item, with at most `atOnce` concurrent calls.
- * @param work receives a signal that aborts if `signal` aborts, or if `work` fails for another item
+ * @param work receives a signal, which aborts if `signal` aborts, or if `work` fails for another item
  * @throws the first error from `work`, after all started calls have ended; the signal's reason if the signal aborts
  */
 export async function eachAtOnce<T>(
@@ -168,7 +169,7 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(2 * atOnce, each); // each response body has a listener until the body is closed
+  setMaxListeners(2 * atOnce, each); // each response body has a listener on the signal until the body is closed
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {
@@ -181,13 +182,13 @@ export async function eachAtOnce<T>(
   each.throwIfAborted();
 }
 
-/** S3's limit on a key's length, in bytes of UTF-8. */
+/** Maximum length of a key in S3, in bytes of UTF-8. */
 const MAX_KEY_BYTES = 1024;
 
 /**
  * Converts a catalogue path to an object key.
- * @param prefixes the prefixes in the settings, from the longest path to the shortest
- * @throws TapeError PERMANENT if no prefix matches the path, or the key is invalid
+ * @param prefixes the settings' prefixes, from the longest path to the shortest
+ * @throws TapeError PERMANENT if no prefix matches the path, or if the key is invalid
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   const prefix = prefixes.find((each) => path.startsWith(each.path));

@@ -17,15 +17,15 @@ import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;
-  /** The file's size in the catalogue, in bytes. The object in S3 may be larger or smaller. */
+  /** The file's size in the catalogue, in bytes. The object in S3 might be larger or smaller. */
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum, if any. The engine compares this checksum with the bytes. If the catalogue has no
-   * checksum, this module compares the bytes with the object's checksum in S3.
+   * The catalogue's checksum, if any. The engine compares it with the bytes. Without it, this module compares the
+   * object's checksum in S3 with the bytes.
    */
   checksum?: string | null | undefined;
-  /** The file version that earlier reads recorded. The member `tag` contains the ETag. */
+  /** The file's version, as earlier reads recorded it. The member `tag` contains the ETag. */
   version: ReadVersion;
 }
 
@@ -114,8 +114,8 @@ class Reading {
   }
 
   /**
-   * Requests the object's first part. Requests a small object without a range, because a response to a range request
-   * does not contain the object's checksum.
+   * Requests the object's first part. If the object is small, requests all of it without a range, because a response to
+   * a range request does not contain the checksum.
    * @returns the response; undefined if the object does not extend beyond `from`
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
@@ -171,7 +171,7 @@ class Reading {
 
   /**
    * Returns the object's size from the header Content-Range.
-   * @throws LibraryError if the response and the request contain different ranges
+   * @throws LibraryError if the response does not contain the requested range
    */
   private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: number): number {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
@@ -222,15 +222,15 @@ type Algorithm = (typeof ALGORITHMS)[number];
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
 /**
- * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores composites of part checksums, which
- * cannot be compared with a checksum of the bytes.
+ * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores checksums that are computed from the
+ * parts' checksums, because they cannot be compared with a checksum of the bytes.
  */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;
   if (members.ChecksumType === 'COMPOSITE') return undefined;
   for (const algorithm of ALGORITHMS) {
     const value = members[`Checksum${algorithm}`];
-    // the pattern excludes composites, such as `…-7` for 7 parts
+    // the pattern excludes checksums of parts' checksums, such as `…-7` for 7 parts
     if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value };
   }
   return undefined;

@@ -30,7 +30,7 @@ export interface Prefix {
   key: string;
 }
 
-/** A section of a credentials file. The library reads the file again at intervals. */
+/** A section of a credentials file, which the library reads again at intervals. */
 interface CredentialsPlace {
   /** Name of the secret that contains the credentials. */
   file: string;
@@ -42,13 +42,13 @@ interface Charges {
   currency: string;
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** Price per GB and month for storing restored copies. */
+  /** Price for storing restored copies, per GB and month. */
   nanosPerGbMonth: bigint;
 }
 
 const MB = 1024 * 1024;
 
-/** Poll intervals for each retrieval tier, based on the tier's shortest retrieval time. */
+/** Shortest and longest poll interval for each retrieval tier, based on the tier's shortest retrieval time. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -68,8 +68,8 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 };
 
 /**
- * Schema of a setting that maps a path prefix to a key prefix. If a library has no prefix settings, an object's key is
- * its catalogue path without the leading slash.
+ * Schema of a setting that maps a path prefix to a key prefix. Without prefix settings, an object's key is its
+ * catalogue path without the leading slash.
  */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
@@ -78,7 +78,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** Schema of a decimal amount of money. Converts the amount to billionths. */
+/** Schema of a decimal amount of money, which it converts to billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {
@@ -145,8 +145,8 @@ export const s3Settings = given.transform((settings, ctx) => {
 export type S3Settings = z.output<typeof s3Settings>;
 
 /**
- * Returns the credentials file and its section from the settings; undefined for the host's own credentials, which the
- * library sends only to AWS.
+ * Returns the credentials file and its section from the settings; undefined if the library uses the host's own
+ * credentials, which it sends only to AWS.
  */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
   const { credentialsFile: file, profile, endpoint } = settings;
@@ -201,7 +201,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Divides an amount in billionths by `of`. Returns the quotient in millionths, rounded up. */
+/** Divides an amount in billionths by `of`, and returns the quotient in millionths, rounded up. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

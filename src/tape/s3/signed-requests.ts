@@ -26,12 +26,12 @@ type Asked<Input> = Omit<Input, 'Bucket'>;
 
 const CONNECT_MS = 10_000;
 
-/** Time after which this process closes an idle connection, before the server's idle timeout. */
+/** Time after which this process closes an idle connection, chosen to be shorter than servers' idle timeouts. */
 const IDLE_MS = 4000;
 
 export class S3Calls {
   /**
-   * Numbers of requests and bytes, keyed by the request's name in the provider's documentation, such as
+   * Numbers of requests and bytes, keyed by the requests' name in the provider's documentation, such as
    * `RestoreObject`.
    */
   readonly usage = new Map<string, Usage>();
@@ -77,8 +77,8 @@ export class S3Calls {
   }
 
   /**
-   * Returns the SDK and a client, and counts a request.
-   * @param request the name of the request that the caller will send
+   * Returns the SDK and its client for one request, and counts the request.
+   * @param request the name of the request
    */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
@@ -100,7 +100,7 @@ export class S3Calls {
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
       maxAttempts: 1, // the engine retries
-      // the SDK need not compare checksums, because `Reading` compares the whole object's checksum (read.ts)
+      // the SDK need not check the bytes, because `Reading` (read.ts) compares the whole object's checksum
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -140,15 +140,15 @@ interface S3Credentials {
 }
 
 /**
- * The credentials' lifetime that this module reports to the SDK. The SDK reloads credentials five minutes before they
- * expire, so it reads the file again every minute.
+ * The lifetime of the credentials, as reported to the SDK. The SDK reloads them five minutes before they expire, so it
+ * reads the file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 
 /**
  * Creates a function that reads the credentials from their file. The SDK calls the function again at intervals, so that
  * an operator can replace the credentials.
- * @returns undefined if the SDK must search its default credential sources: environment, files and roles
+ * @returns undefined if the SDK should search its default credential sources: environment, files and roles
  */
 function createCredentials(
   { credentials, endpoint }: S3Settings,
@@ -195,7 +195,8 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
  */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');
-  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // opening a pipe would wait for a writer
+  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
+  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const stats = await handle.stat();
     if (!stats.isFile()) throw new Error('it is not a regular file');

@@ -15,7 +15,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: object;
-  /** HTTP error statuses that the caller handles itself, so that `call` does not throw an error. */
+  /** HTTP error statuses for which `call` does not throw an error, because the caller handles them. */
   also?: readonly number[];
 }
 
@@ -38,7 +38,7 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the id of the stage request
-   * @throws CallRefusedError; LibraryError, RetryLaterError or the signal's reason, like all methods of this class
+   * @throws CallRefusedError; LibraryError, RetryLaterError or the signal's reason, as all methods of this class do
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
@@ -78,7 +78,9 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** Returns the files' localities, keyed by remote path. Omits paths that the responses do not contain. */
+  /**
+   * Returns the files' localities, keyed by remote path. Omits paths for which the server does not report a locality.
+   */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -91,7 +93,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // a server may report only some of the paths: send another request for the rest
+        // the server might report only some of the paths: send another request for the rest
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -114,8 +116,8 @@ export class TapeApi {
   }
 
   /**
-   * Sends a request. After status 404, reads the discovery document again, because the API may have moved. If the URL
-   * has changed, sends the request to the new URL.
+   * Sends a request. After status 404, reads the discovery document again, because the API might have moved. If the
+   * API's URL has changed, sends the request to the new URL.
    */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
@@ -140,7 +142,8 @@ export class TapeApi {
       const headers = { accept: 'application/json', 'content-type': 'application/json' };
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
-      // read the discovery document again, because another server may have replaced the failed server
+      // read the discovery document again for the next request, because another server might have replaced the failed
+      // one
       if (!signal.aborted && error instanceof LibraryError) this.discovery.forget();
       throw error;
     }
@@ -148,8 +151,8 @@ export class TapeApi {
 }
 
 /**
- * Returns a valid id as a string; undefined for an invalid id. The ids `.` and `..` are invalid, because they would be
- * dot segments in a URL.
+ * Returns a valid id as a string; undefined for an invalid id. `.` and `..` are invalid, because they would be dot
+ * segments in a URL.
  */
 function toId(given: unknown): string | undefined {
   const id = typeof given === 'number' ? String(given) : given;
@@ -189,7 +192,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors from a call that need not succeed. If the cause persists, calls that must succeed report it. */
+/** Ignores TapeErrors from a call that need not succeed. If the cause persists, other calls report it. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -218,7 +221,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // all callers share one discovery, so that it has its own time limit, and one caller's signal cannot abort it
+    // all callers share one discovery, which therefore has its own time limit, and which no caller's signal aborts
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -230,7 +233,7 @@ class Discovery {
   }
 
   /**
-   * Finds the API's base URL. Limits the total time, because all callers wait for the result, and a server may never
+   * Finds the API's base URL. Limits the total time, because all callers wait for the result, and a server might never
    * end its response.
    */
   private async discover(): Promise<string> {

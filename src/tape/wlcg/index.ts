@@ -54,7 +54,7 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    // one `poll` call covers a whole stage request, even if the library sent the request in several parts
+    // one `poll` call covers a whole stage request, even if it was sent in several parts
     return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
   }
 
@@ -66,7 +66,7 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // delete the parts that the server has accepted, because later calls would not poll or release them
+      // delete the parts that the server has already accepted, because later calls would not poll or release them
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
@@ -75,7 +75,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds files in a new stage request that are already on disk, so that they need not wait for the first poll. */
+  /** Finds which files in a new stage request are already on disk, so that they need not wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -142,7 +142,7 @@ class WlcgLibrary implements StagingLibrary {
 
   /**
    * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all files.
-   * @returns remote paths of files that may still arrive, if the settings disable release calls
+   * @returns remote paths of files that might still arrive, because the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
@@ -151,7 +151,7 @@ class WlcgLibrary implements StagingLibrary {
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
     const { releases } = this.settings;
-    // also release waiting files, because they may have arrived on disk before the server cancelled their staging
+    // also release waiting files, because they might have arrived on disk before the server cancelled their staging
     if (releases && held.length > 0) await this.api.release(id, held, signal);
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
@@ -188,7 +188,7 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Groups files by remote path, because two catalogue paths may map to the same remote path. Returns the state
+   * Groups files by remote path, because two catalogue paths can map to the same remote path. Returns the state
    * `failed` for each file that does not have a valid remote path.
    */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
@@ -209,7 +209,7 @@ class WlcgLibrary implements StagingLibrary {
 
 /**
  * Returns the state `failed` for each file that the server refused. If the server refused several files, and accepted
- * none, the call itself may be the cause.
+ * none, the cause might be the call itself.
  * @throws CallRefusedError if the server refused several files, and accepted none
  */
 function toRefusedStates(
@@ -228,7 +228,9 @@ function toRefusedStates(
   );
 }
 
-/** Combines the ids of a stage request's parts into one id. The id of several parts is a JSON list of their ids. */
+/**
+ * Combines the ids of a stage request's parts into one id. If there are several parts, it is a JSON list of their ids.
+ */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;
@@ -241,6 +243,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // the id is not a list from `joinIds`
+  } catch {} // the id is not a list, so it is that of the only part
   return [id];
 }
