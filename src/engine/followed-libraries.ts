@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Only libraries with this contract are followed; by default, libraries with either contract. */
+  /** Contract of the libraries to follow; by default, libraries with any contract are followed. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. The library's work is restarted when the key changes. */
   keyOf: (library: Library) => string;
@@ -28,7 +28,9 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for changed or removed libraries. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Settings of libraries that this program does not support, by library id; used to log each library only once. */
+  /**
+   * Settings of libraries that this program does not support, by library id, so that each library is logged only once.
+   */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {

@@ -81,8 +81,8 @@ export interface EngineOptions {
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
   /**
-   * Milliseconds before this engine claims a drive or library again that it could not use, so that another host can
-   * claim it.
+   * Milliseconds for which this engine does not claim a drive or library that it could not use, so that another host
+   * can claim it.
    */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
@@ -102,7 +102,7 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Pause before an engine claims a drive again that it could not use. The pause is longer than the engines' poll
+ * Pause before an engine again claims a drive that it could not use. The pause is longer than the engines' poll
  * interval, so that another host can claim the drive earlier.
  */
 const UNUSABLE_PAUSE_MS = 3000;
@@ -122,7 +122,7 @@ const LIBRARIES_MS = 5000;
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
  * and changes nothing. If this process runs all parts of the engine, it also runs the drives of all other libraries.
- * @param given the library whose drives the engine runs, or the function that its drives run
+ * @param given the library whose drives the engine runs, or the function that the engine's drives run
  * @returns a promise that settles after the site's restore disks and drives are registered
  */
 export async function startEngine(

@@ -53,9 +53,9 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 }
 
 /**
- * Writes this database's identity to the owner record of each restore disk and library. First replaces the identity if
- * another Tapegate also has it. Engines stay stopped until the takeover ends, so the takeover may be killed at any
- * point and repeated.
+ * Writes this database's identity to the owner record of each restore disk and library. If another Tapegate has the
+ * same identity, first replaces this database's identity. Engines stay stopped until the takeover ends, so the takeover
+ * may be killed at any point and repeated.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

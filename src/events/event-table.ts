@@ -80,7 +80,7 @@ export class EventTable {
 
   /**
    * Reads the events with numbers above `after` that pass the filter, in order and in pages. Each page contains all
-   * events that pass the filter, up to the number `upTo`.
+   * events that pass the filter, up to event number `upTo`.
    * @throws EventsGoneError if events with numbers above `after` were pruned
    */
   async *read<E extends AnyEvent>(
@@ -174,7 +174,7 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 /**
- * Pause before this process tries to number events again because another process is numbering them, which takes
+ * Pause before this process tries again to number events, if another process is numbering them, which takes
  * milliseconds.
  */
 const BUSY_MS = 10;
@@ -240,7 +240,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // an error in an earlier read is reported only to that read's readers
+    // an error in an earlier read is reported only to the readers that shared it
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

@@ -202,7 +202,7 @@ export class EventFeed {
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that subscribed in the meantime needs the new events
+    if (this.readers > 0) return false; // a reader that has subscribed in the meantime needs the new events
     this.last = newest;
     return true;
   }
@@ -211,8 +211,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true; // the table may contain more new events
-    // let each reader read a large batch from the table, so that it does not wait for events that only other readers
-    // want
+    // let each reader read a large batch from the table, so that it need not wait for events that it does not want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;

@@ -80,7 +80,7 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits the size
+  // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits their size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // a server may ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)

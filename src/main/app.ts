@@ -94,8 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns a request's context. Lists all properties explicitly, because spreading the context object took as much CPU
- * time as a database lookup.
+ * Returns the context in which a request is handled. Lists all properties explicitly, because spreading the context
+ * object took as much CPU time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -152,7 +152,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close the streams before the events end, because a stream reports its operation as complete if its events end
+        // close streams before their events end, because otherwise a stream would report its operation as complete
         graphql.close();
         ctx.events.endReaders();
       };

@@ -60,7 +60,7 @@ export class RunningRecalls {
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
-    // use one listener for the batch, because a combined signal for each file costs more than reading a small file
+    // use one listener for the batch: a combined signal for each file would cost more than reading a small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);

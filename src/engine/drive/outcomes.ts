@@ -19,8 +19,8 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Errors that the tape caused, and not the restore disk. After a tape error that is not retried, the file's other tape
- * copy, if any, is read.
+ * Error objects for errors that the tape caused, and not the restore disk. After a tape error that is not retried, the
+ * file's other tape copy, if any, is read.
  */
 const tapeErrors = new WeakSet<object>();
 

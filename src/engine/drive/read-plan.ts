@@ -31,7 +31,7 @@ export class ReadPlan<F extends PlannedFile> {
   private batchFiles: number | undefined;
 
   /**
-   * @param renewMs milliseconds after which a plan is renewed to add new files
+   * @param renewMs milliseconds after which a plan is renewed, so that it includes new files
    * @param choose returns the files that the plan will contain, in read order
    * @param onBatch called with the files in each batch
    */
@@ -50,7 +50,10 @@ export class ReadPlan<F extends PlannedFile> {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /** Chooses the plan's files again: none if no file is waiting, or if the drive should change to another volume. */
+  /**
+   * Chooses the plan's files again. Chooses none if no file is waiting, or if the drive should change to another
+   * volume.
+   */
   async renew(): Promise<void> {
     this.files = await this.choose();
     this.madeAt = performance.now();

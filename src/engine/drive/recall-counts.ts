@@ -19,9 +19,7 @@ const OUTCOMES: Record<Ended, boolean> = {
 
 const NO_CLASS = 'none';
 
-/**
- * Creates a claimed drive's counters with the value 0, so that Prometheus also counts the first recalls as an increase.
- */
+/** Sets a claimed drive's counters to 0, so that Prometheus also sees the first recalls as an increase. */
 export function addRecallCounters(drive: string): void {
   count('tapegate_recalls_started_total', { drive }, 0);
   count('tapegate_recalled_bytes_total', { drive }, 0);

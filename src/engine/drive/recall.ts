@@ -46,7 +46,7 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Time, by the monotonic clock, at which the batch began: before disks were assigned to its files. */
+  /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
   since: number;
   /** Traced recalls' trace contexts, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
@@ -71,8 +71,8 @@ interface BatchWork {
 }
 
 /**
- * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, the recall's outcome
- * is `returned`.
+ * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, its outcome is
+ * `returned`.
  * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
  * outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
  * (`failure`), the outcome for files that were not read is `returned`
@@ -98,12 +98,15 @@ class BatchRun {
   private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   private readonly remains: Remains;
-  /** One promise for each copy; it never rejects, and settles when the copy is in place or has failed. */
+  /**
+   * One promise for each copy. The promise never rejects, and settles when the copy is in place or the recall has
+   * failed.
+   */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
   /**
-   * Promise for the last report, chained to all earlier reports. After a failed report, no further outcomes are
+   * Promise that settles when all outcomes given so far are reported. After a failed report, no further outcomes are
    * reported.
    */
   private reporting = Promise.resolve();
@@ -166,9 +169,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls and returns their outcomes. If a sync fails, a crash may lose the copy, so
-   * the outcome is marked as uncertain (`isUnseen`). The same applies if an empty directory cannot be removed. Never
-   * rejects.
+   * Syncs the directories of ended recalls and returns their outcomes. If a sync fails, a crash might lose the copy, so
+   * the outcome is marked as uncertain (`isUnseen`). The outcome is also uncertain if an empty directory cannot be
+   * removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -198,13 +201,13 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, and not the file
+    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, not the file
     // the library stages the file again, so that the drive can read other files meanwhile
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
-      // postpone the file for longer than the volume, so that the drive's next visit reads other files first
+      // postpone the file for longer than its volume, so that the drive reads other files first on its next visit
       if (error instanceof RetryLaterError)
         return toPostponed(this.ctx, recall, new PostponedError(error.message, 2 * error.retryAfterSeconds));
       return toReturned(recall);
@@ -284,8 +287,7 @@ class RecalledCopy {
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // after a stall, do not create a directory or partial file, because another engine may have cleaned up after this
-    // recall
+    // after a stall, create nothing on the disk, because another engine might already have cleaned up after this recall
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -351,7 +353,7 @@ class RecalledCopy {
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // discard the partial file, which is a second hard link to the copy, because no later job would find it
+    // remove the partial file, which is a second hard link to the copy, because no later job would find it
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
@@ -374,7 +376,7 @@ class RecalledCopy {
         const found = await this.onDisk(() => statIn(directory, name)).catch(() => undefined);
         // the copy is in place, but a network file system lost the reply, or the partial file could not be removed
         if (found && storedStats(found).ino === ino) return 'unsure';
-        // a slow disk may put the copy in place even after the error
+        // a slow disk might put the copy in place even after the error
         if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
       }
       if (attempt === 2 || !(await this.removeStaleCopy())) {

@@ -12,10 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** How long removals may take after the lease ends; limited, because the database may hang. */
+/** Milliseconds after the lease ends until the drive stops waiting for removals, which might hang with the database. */
 const LEASE_MARGIN_MS = 1000;
 
-/** For how long, and at which interval, failed removals are retried after the lease is lost. */
+/** Duration and interval, in milliseconds, of retries of failed removals after the lease is lost. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -55,8 +55,8 @@ export class Remains {
 
   /**
    * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
-   * removals. If the lease is lost, the job may already have run, so this engine retries for a minute. A late retry is
-   * safe, because no other engine uses the partial file, and any process may remove an empty directory.
+   * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute. A
+   * late retry is safe, because no other engine uses the partial file, and any process may remove an empty directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

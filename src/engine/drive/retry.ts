@@ -25,7 +25,7 @@ const RULES: Record<ErrorClass, Rule> = {
 /**
  * Returns the seconds until a failed recall is tried again. Each pause is four times the previous pause.
  * @param attempts number of tries before this failure
- * @param random value from 0 to 1 that spreads the retries of recalls that failed together
+ * @param random random value from 0 to 1 that spreads the retries of recalls that failed together
  * @returns undefined if the recall is not tried again
  */
 export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
@@ -39,7 +39,8 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
 /**
- * Returns the seconds until a drive visits a volume again after an unexpected error, by the number of earlier errors.
+ * Returns for how many seconds a drive must not visit a volume again after an unexpected error. The pause grows with
+ * the number of earlier errors.
  */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
@@ -47,8 +48,8 @@ export function breakdownPauseSeconds(before: number, random: number): number {
 }
 
 /**
- * Seconds before a recall that failed because too many files were open is tried again. The failure does not count as a
- * try.
+ * Seconds after which a recall is tried again if it failed because too many files were open. The failure does not count
+ * as a try.
  */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 

@@ -1,8 +1,8 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
  * one through the database. A process with more drives than its share releases a drive between two volumes. For a few
- * seconds, only processes that requested a drive may claim the released drive. After these seconds, the process that
- * released the drive may claim it again, so that the drive does not stay unused.
+ * seconds, only processes that requested a drive may claim the released drive. Afterwards, the process that released
+ * the drive can claim it again, so that the drive does not stay unused.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -71,7 +71,7 @@ export class DriveShare {
   }
 
   /**
-   * Must be called only while the drive is empty.
+   * Must be called only while no volume is mounted in the drive.
    * @returns whether the caller must release the drive for another engine; true for at most one drive per
    * `RELEASE_INTERVAL_MS`
    */

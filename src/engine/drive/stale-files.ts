@@ -1,7 +1,7 @@
 /**
  * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
- * can no longer put copies in place, and requeues the recalls. Keeps a copy that may be in place but was not reported.
- * The file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
+ * can no longer put copies in place, and requeues the recalls. Keeps a copy that was put in place but not reported. The
+ * file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';

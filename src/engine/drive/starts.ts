@@ -51,8 +51,8 @@ class OutcomeWriter {
   /**
    * Queues the outcomes of recalls to be written.
    * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
-   * changed a file, its outcome is replaced by `returned`, because the outcome says nothing about the volume's current
-   * contents
+   * changed a file, the recall's outcome is replaced by `returned`, because the outcome says nothing about the volume's
+   * current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -94,8 +94,8 @@ export class BatchReader {
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
   /**
-   * Whether any recall in the current plan could start. If none could, the plan is not renewed, to prevent an endless
-   * loop.
+   * Whether any recall in the current plan could start. If no recall could start, the plan is not renewed, to prevent
+   * an endless loop.
    */
   private hasStarted = true;
 
@@ -111,7 +111,7 @@ export class BatchReader {
    * Reads batches until no recall can start, or the drive must stop. After reading each batch, waits until the previous
    * batch's copies are written.
    * @param isOver returns whether the drive must stop reading
-   * @param readBatch must either read the batch or end it
+   * @param readBatch called with a started batch, which it must either read or end
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
@@ -169,7 +169,10 @@ export class BatchReader {
     if (batch) this.outcomes.report(batch.recalls.map(toReturned));
   }
 
-  /** Returns whether another batch can be read. Renews the plan if this is due and no further batch is started. */
+  /**
+   * Returns whether another batch can be read. Renews the plan if it is due for renewal and no further batch has been
+   * started.
+   */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
     if (this.plan.isEmpty && !this.hasStarted) return false; // no recall for the remaining files can start now

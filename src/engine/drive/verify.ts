@@ -100,7 +100,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // the limit on open files says nothing about the tape copy
+  const isTry = !isExhausted(thrown); // reaching the limit on open files says nothing about the tape copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

@@ -17,7 +17,7 @@ import { planVolume } from './read-plan.js';
 import type { Batch } from './recall.js';
 import { BatchReader } from './starts.js';
 
-/** The volume to read. The database already records it as mounted. */
+/** The volume to read. The database already records the volume as mounted. */
 export interface VolumeWork {
   volume: WaitingVolume;
   options: DriveOptions;

@@ -79,8 +79,8 @@ async function repeat(
 }
 
 /**
- * A signal that counts its notifications. Callers must read the count before they look for work, so that no
- * notification is lost.
+ * A signal that counts its notifications. Callers must read the count before they look for work, so that they do not
+ * miss a notification.
  */
 export class WorkSignal {
   count = 0;
@@ -91,7 +91,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Waits for a notification since the count was read (`seen`), until the timeout passes or the job is stopped. */
+  /** Waits until the count differs from an earlier count (`seen`), the timeout passes, or the job is stopped. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {

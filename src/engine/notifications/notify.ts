@@ -21,11 +21,11 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pause after each consecutive failure to send an email. After the last element, the last pause is repeated. */
+/** Pause after each consecutive failure to send an email. After further failures, the last pause is repeated. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Seconds after the first deferral until an email is dropped if the mail server still defers it. RFC 5321, section
+ * An email is dropped if the mail server still defers it this many seconds after the first deferral. RFC 5321, section
  * 4.5.4.1, requires senders to try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;

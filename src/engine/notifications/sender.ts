@@ -215,7 +215,7 @@ function guardLookup(
   };
 }
 
-/** Returns whether the host name does not exist, or has no address. */
+/** Returns whether the error means that the host name does not exist or does not have an address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
 /**

@@ -30,7 +30,7 @@ import type { OpenStagingLibrary } from './open-library.js';
  */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Files are chosen in slices, each of at most the library's depth divided by this number. */
+/** Files are chosen in slices. A slice is at most the library's depth divided by this number. */
 const SLICE_FRACTION = 10;
 
 /** Maximum number of slices in one run. The next run follows soon and chooses more files. */
@@ -101,7 +101,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files that did not fit have left the queue; users with more files get another slice
+      // files that did not fit are no longer in the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

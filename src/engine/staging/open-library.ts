@@ -12,8 +12,8 @@ export interface OpenStagingLibrary {
   name: string;
   library: StagingLibrary;
   /**
-   * How many files and bytes may be requested from the library but not yet read; if `bytes` is null, only the restore
-   * area limits the bytes.
+   * Maximum number of files, and of bytes, that are requested from the library but not yet read; if `bytes` is null,
+   * only the restore area limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
 }

@@ -8,15 +8,14 @@ import { RetryLaterError } from '../../tape/staging.js';
 const REST_SECONDS = { first: 1, most: 300 };
 
 /**
- * Pause before a file is requested again although staging it did not fail. The pause doubles with each repeated
- * request.
+ * Seconds before a file is requested again, if staging it did not fail. The pause doubles with each repeated request.
  */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**
  * Returns the seconds for which a library is paused after a failure.
  * @param before number of consecutive failures before this failure
- * @param random value from 0 to 1
+ * @param random random value from 0 to 1 that varies the pause
  */
 export function restSeconds(error: unknown, before: number, random: number): number {
   if (error instanceof RetryLaterError) return error.retryAfterSeconds + random;
@@ -34,7 +33,7 @@ export function againSeconds(before: number): number {
 /**
  * Returns the seconds until a stage request is polled again: a quarter of its age, within limits. A fast request's end
  * is noticed soon, and a slow request is polled rarely.
- * @param random value from 0 to 1 that spreads the polls of stage requests made together
+ * @param random random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(
   { least, most }: { least: number; most: number },

@@ -24,7 +24,7 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this many interruptions in a row if only a few bytes are read between them. */
+/** A read is abandoned after this many consecutive interruptions if only a few bytes are read between them. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
@@ -116,7 +116,7 @@ export class StagedSource implements MountedVolume {
 
   /**
    * Limits the time for each chunk, and for each 64 kB that are read. The time that the caller takes to process a chunk
-   * does not count. After a timeout, aborts the read, so that its connection or process ends.
+   * does not count toward the limit. After a timeout, aborts the read, so that its connection or process ends.
    */
   private async *follow(
     file: StagedFile,
@@ -173,7 +173,7 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called when the library has delivered a file, or has refused it for a reason that concerns only that file. */
+  /** Called when the library has delivered a file, or has refused it for a reason that does not affect other files. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();

@@ -204,7 +204,7 @@ class Stager {
 
   /**
    * Pauses the library. If other calls in the run succeeded, pauses only as long as after a first failure, because the
-   * failure may concern only one file.
+   * failure might affect only one file.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);

@@ -30,7 +30,9 @@ import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.
 import type { OpenStagingLibrary } from './open-library.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
-/** Makes a call to the library, with a time limit. Fails if this engine no longer holds the library's lease. */
+/**
+ * Makes a call to the library, with a time limit. Throws an error if this engine no longer holds the library's lease.
+ */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
 /** Maximum number of stage requests that one run polls or releases, in total (`perRun`) and concurrently (`atOnce`). */
@@ -154,7 +156,7 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** Returns whether the failure may concern only one stage request, and not the whole library. */
+/** Returns whether the failure might affect only one stage request, and not the whole library. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
@@ -195,8 +197,8 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * How often, and over how many seconds, a library must forget a file's stage requests before the file fails
- * permanently.
+ * A file fails permanently if the library has forgotten its stage requests this many times, over at least this many
+ * seconds.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 

@@ -76,13 +76,14 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** Makes an operator a viewer, for a caller who may not change anything. */
+/** Replaces the operator role by the viewer role, for a caller who is not allowed to change anything. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }
 
 /**
- * Returns the anonymous caller of a gateway without authentication, who may do everything except an operator's actions.
+ * Returns the caller for a gateway without authentication: an anonymous caller who is allowed everything except
+ * operators' actions.
  */
 export function openCaller(address: string | undefined): Caller {
   return {

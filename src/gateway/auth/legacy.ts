@@ -62,7 +62,7 @@ export class LegacyCallers {
   /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // use only the path's user, because the body, which may also name one, was not read
+    // use only the user that the path names, because the body, which might name a user too, was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }

@@ -260,7 +260,7 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** Sends a request to the issuer. In the pause after a failed request, throws the failed request's error instead. */
+  /** Sends a request to the issuer. During the pause after a failed request, throws that request's error instead. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
@@ -283,7 +283,7 @@ class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        // keep keys, because otherwise they would become invalid while the issuer does not answer
+        // never let loaded keys expire here, because they would become invalid while the issuer does not answer
         cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }

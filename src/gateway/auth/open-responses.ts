@@ -70,8 +70,7 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers do not have a version, so compare with the last check; the first check may end streams
-    // needlessly
+    // compare anonymous callers' rights with those at the last check; the first check might end streams needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -80,8 +79,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that becomes a stream after this check is ended when the stream begins; other responses finish with
-      // the old rights
+      // let other responses finish with the old rights; one that becomes a stream is ended when the stream begins
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

@@ -1,6 +1,6 @@
 /**
  * Identifies callers that a proxy has authenticated, by a header with either the user's name or the subject of the
- * user's certificate. Rejects a request with an identity header if the sender is not a listed proxy.
+ * user's certificate. Rejects a request that contains such a header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -71,8 +71,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because one may come from
- * the client
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because one of the two
+ * might come from the client
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -94,8 +94,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined unless the subject has exactly one, and for the form `/O=Example/CN=Ada`,
- * which is ambiguous without escapes
+ * @returns a subject's common name; undefined unless it has exactly one. Subjects like `/O=Example/CN=Ada` are not
+ * read, because without escapes they are ambiguous
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

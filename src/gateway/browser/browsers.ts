@@ -45,8 +45,8 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if the Host header names another host. The port is ignored. With DNS
- * rebinding, a browser treats a foreign page as same-origin, and only the Host header reveals the page.
+ * Returns a check that throws HttpError 421 if the Host header does not name this gateway. The port is ignored. With
+ * DNS rebinding, a browser treats a foreign page as same-origin, and only the Host header reveals the page.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
@@ -68,7 +68,7 @@ function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/** Returns the connection's local address, which DNS rebinding cannot forge, in the form of a host name. */
+/** Returns the connection's local address, formatted as a host name. DNS rebinding cannot forge this address. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
@@ -90,14 +90,13 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the request header that reveals a page of another origin; undefined for Tapegate's own pages, pages of listed
- * origins, and clients other than browsers.
+ * Returns the header which shows that a page of another origin sent the request. Undefined for Tapegate's own pages,
+ * pages of listed origins, and clients that are not browsers.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // Sec-Fetch-Site is "none" if the user entered the URL. Over plain HTTP, browsers do not send Sec-Fetch-Site, but
-  // send Origin with each request that changes data.
+  // Sec-Fetch-Site is "none" if the user entered the URL; over plain HTTP, browsers do not send it
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -172,7 +171,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
     xPoweredBy: false,
   });
   return (req, res, next) => {
-    // forbid caching, because a shared cache may not distinguish callers
+    // forbid caching, because a shared cache might not distinguish callers
     res.setHeader('Cache-Control', 'no-store');
     setHeaders(req, res, next);
   };

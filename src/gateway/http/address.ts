@@ -44,7 +44,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // without a secret, do not trust this host's own addresses, because every local user can connect from them
+    // if no proxy secret is set, do not trust this host's addresses, because every local user can connect from them
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -54,8 +54,8 @@ export function createAddressRecorder({
 }
 
 /**
- * Returns a function that checks a secret. Compares hashes, so that the duration does not reveal how much of the given
- * secret is correct.
+ * Returns a function that checks a proxy's secret. Compares hashes, so that the duration does not reveal how much of a
+ * guessed secret is correct.
  */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
   const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
@@ -65,8 +65,8 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 
 /**
  * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. The client
- * may have invented all earlier addresses. If all addresses belong to listed proxies, the first one is the client's, as
- * for a client on a proxy's host. If a listed proxy does not report a valid address, the client is unknown.
+ * may have invented all earlier addresses. If all addresses belong to listed proxies, the first is the client's,
+ * because a client may run on a proxy's host. If a listed proxy does not report a valid address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -122,7 +122,7 @@ export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // check only connections from this host, because an old program on another host may use HTTP/1.0 without a proxy
+  // check only connections from this host, because old programs on other hosts might use HTTP/1.0 without a proxy
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
@@ -135,7 +135,7 @@ export function isConfidential(req: IncomingMessage): boolean {
     return schemes.every((scheme) => scheme.trim().toLowerCase() === 'https');
   }
   if ((req.socket as TLSSocket).encrypted === true) return true;
-  // an unlisted proxy on this host may forward requests from anywhere
+  // an unlisted proxy on this host might forward requests from anywhere
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
 }
 

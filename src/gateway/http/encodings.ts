@@ -15,9 +15,9 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, which can be encoded with them faster than they are read from the database. On one core, gzip
-   * level 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but level
-   * 3 only 77 MB/s.
+   * Settings for lists. With these settings, encoding a list is faster than reading it from the database. On one core,
+   * gzip level 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but
+   * level 3 only 77 MB/s.
    */
   fast: object;
   /**
@@ -78,7 +78,7 @@ function sendPlain(res: Response, bytes: Buffer): void {
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // send the headers now, because the status cannot change any more if the body fails
+  res.flushHeaders(); // do not wait for the first encoded bytes, because the status is already final
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
   pipeline(encoder, res, () => {}); // ignore errors here, because the encoder reports a disconnect to its writer

@@ -69,8 +69,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. Without a limit, a body could contain six million very short paths. For
- * lists and objects, the limit is lower, because each takes ten times as much memory as a path.
+ * Maximum number of values in a JSON body. Without a limit, a body could contain six million very short paths. The
+ * number of lists and objects has a lower limit, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;

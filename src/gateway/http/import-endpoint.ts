@@ -56,8 +56,8 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
 }
 
 /**
- * Returns whether the client disconnected while it was sending the body. The request object reports this before the
- * response object does.
+ * Returns whether the client disconnected while it was sending the body. The request object reports a disconnect before
+ * the response object does.
  */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
@@ -74,7 +74,7 @@ interface Exchange {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  // import without rows, which rejects and audits the request before the body is read
+  // call `importRows` without rows, to reject the request and audit the rejection before the body is read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {

@@ -1,8 +1,8 @@
 /**
  * Tracks unfinished responses, and stops the gateway without failing requests. During TAPEGATE_LEAVE_SECONDS, and for
- * one more second after the gateway has ended its streams, each response closes its connection, so that load balancers
- * and clients connect to another gateway. Finally, the gateway stops listening and closes idle connections. A request
- * that arrives while the gateway closes idle connections is lost.
+ * one second after the gateway has ended its streams, each response closes its connection. Load balancers and clients
+ * then connect to another gateway. Finally, the gateway stops listening and closes idle connections. A request that
+ * arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';

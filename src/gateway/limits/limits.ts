@@ -117,7 +117,7 @@ function isUncounted(req: IncomingMessage): boolean {
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Limits how much of a resource callers use at the same time, in total and per caller. */
+/** Limits how much of a resource is in use at the same time, in total and per caller. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
@@ -227,8 +227,8 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 }
 
 /**
- * Limits the number of client connections. Node.js closes connections over the total limit. One address may have at
- * most half of all connections, so that no client can lock out the others.
+ * Limits the number of client connections. Node.js closes connections over the total limit. One address can have at
+ * most half of all connections, so that a client cannot lock out other clients.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
@@ -279,8 +279,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Handles a connection's requests one after another (RFC 9112, 9.3.2), although Node.js starts all pipelined requests
- * simultaneously. If responses overlapped, a response after an interrupted one would never close, and would never
- * release its limits. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * simultaneously. If responses overlapped, a response after an interrupted response would never close, and would never
+ * release its resources. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
