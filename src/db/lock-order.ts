@@ -3,14 +3,14 @@
  * other.
  * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order. Locking a row
  * again is harmless.
- * - A transaction may lock a row without waiting (`SKIP LOCKED`, `NOWAIT`) at any time, because a lock taken without
- * waiting cannot cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
+ * - A transaction is allowed to lock a row without waiting (`SKIP LOCKED`, `NOWAIT`) at any time, because a lock taken
+ * without waiting cannot cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
  * - A statement that changes a row also locks it, unless the transaction inserted it.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results. (No
  * lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers its messages.
  * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. A
  * transaction that takes or returns a claim to remove a copy locks the claim last.
- * - Two transactions that insert the same paths may wait for each other at the unique index on paths. Imports insert
+ * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports insert
  * paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an import is adding can
  * deadlock with the import. PostgreSQL resolves the deadlock by ending one transaction, which is run again.
  * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs

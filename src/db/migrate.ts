@@ -5,7 +5,7 @@
  * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
  * done.
  * - Old and new versions run side by side during an upgrade. An expanding migration only adds tables and columns. A
- * later, contracting migration removes those that no version reads any more.
+ * later, contracting migration removes tables and columns that no version reads any more.
  * - `compatibility.json` lists, for each migration, the oldest version that works with it. The database stores a copy
  * of `compatibility.json`, so a version that is too old refuses to start. Every version that is not too old starts,
  * even if the database has newer migrations.

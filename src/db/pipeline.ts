@@ -37,7 +37,7 @@ export function setLocally(settings: Settings): Sql {
 
 /**
  * Returns the rows of one statement, which must finish within `timeoutMs`.
- * @throws UnavailableError whose cause has the code 57014 if the statement takes longer
+ * @throws UnavailableError, caused by PostgreSQL's error 57014, if the statement takes longer than `timeoutMs`
  */
 export async function queryWithin<Row extends object>(
   pool: pg.Pool,

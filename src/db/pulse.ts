@@ -107,7 +107,8 @@ export class Pulse {
         await this.beat();
         hadClient = true;
         this.find();
-        await this.beginListening(); // listen after `find`, which lets the process's other connections reconnect
+        // listen after `find`, because `find` lets the process's other connections reconnect
+        await this.beginListening();
         void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {
@@ -206,7 +207,7 @@ export class Pulse {
 
   /**
    * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that time
-   * during which this process itself stalls does not count.
+   * during which this process itself stalls is ignored.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;

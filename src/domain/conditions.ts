@@ -117,7 +117,10 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** The staging row `s` is still needed, because a recall or a verification must read its file from the library. */
+/**
+ * The staging row `s` is still needed, because a recall or a verification must still read the row's file from the
+ * library.
+ */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id

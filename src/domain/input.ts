@@ -89,7 +89,7 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
-/** Returns the distinct paths of a list. Omits empty paths, which come from empty lines. */
+/** Returns a list's distinct paths. Omits empty paths, which come from empty lines. */
 export const withoutEmpty = (paths: readonly string[] | null | undefined): string[] => [
   ...new Set(paths?.filter((path) => path !== '')),
 ];

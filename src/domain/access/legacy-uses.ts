@@ -15,7 +15,7 @@ const KEPT_DAYS = 90;
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** User that the caller named, known or not; empty if the caller did not name one. */
+  /** User name that the caller sent, whether or not the user exists; empty if the caller did not send a name. */
   user: string;
   uses: number;
   refused: number;
@@ -25,8 +25,8 @@ export interface CountedUses {
 
 /**
  * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
- * has a quota, because callers could invent names. Locks the quotas of the stored users, so that no such user is purged
- * meanwhile.
+ * has a quota, because callers could invent names. Locks the quotas of the stored users, so that none of those users is
+ * purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

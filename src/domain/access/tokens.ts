@@ -124,7 +124,7 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text is formatted like a token. A text in another form need not be looked up in the database. */
+/** Returns whether the text is formatted like a token. Other texts do not need to be looked up in the database. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }

@@ -1,7 +1,7 @@
 /**
  * Retires volumes. A retired volume does not contain or receive copies. A retirement first marks the volume as retired.
  * Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not reserve positions
- * on it, and imports to it are rejected. In a second phase, the retirement removes the volume's copies from the
+ * on it, and imports into it are rejected. In a second phase, the retirement removes the volume's copies from the
  * catalogue. Each step of the second phase holds the catalogue lock. If the process dies, the next retirement of the
  * volume continues the work.
  */

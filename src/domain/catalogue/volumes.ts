@@ -152,8 +152,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, from which the planner estimates costs. If a named volume is unknown, does not change any
- * volume.
+ * Sets the medium of volumes. The planner estimates costs from the medium. If a named volume is unknown, does not
+ * change any volume.
  * @param input.names names of the volumes; default: all volumes
  * @returns the number of changed volumes
  * @throws InvalidInputError, NotFoundError

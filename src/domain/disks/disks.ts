@@ -182,8 +182,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns the free bytes of a file system minus all reservations. Subtracts the whole size of each running recall,
- * because all of its bytes might still be unwritten.
+ * Returns a file system's free bytes minus all reservations. Subtracts the whole size of each running recall, because
+ * all of its bytes might still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;

@@ -51,7 +51,8 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
 
 /**
  * Condition: the request `r` has released the file `f` (request file `o`) or has ended, and no live request contains
- * the file. The release is checked first, because this check avoids most lookups of live requests.
+ * the file. The condition checks the release before live requests, because the release check avoids most lookups of
+ * live requests.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
@@ -189,7 +190,7 @@ export async function keepUnverified(
   );
 }
 
-/** Lifetime of a claim to remove a copy, in seconds. */
+/** Seconds after which a claim to remove a copy expires. */
 const CLAIM_SECONDS = 10;
 
 /**
@@ -349,8 +350,8 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
 /**
- * Reads a page of copies that were changed outside Tapegate, ordered by file id. An engine then checks whether each
- * changed copy still exists (restore-area/copies/changed.ts).
+ * Reads a page of copies that were changed outside Tapegate, ordered by file id. For each changed copy, an engine
+ * checks whether the copy still exists (restore-area/copies/changed.ts).
  */
 export async function readChanged(
   ctx: Context,

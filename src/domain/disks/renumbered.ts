@@ -42,8 +42,8 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 const SILENT_SECONDS = 600;
 
 /**
- * Comparison of the copies on a disk with their recorded checksums, by the engine `owner`. `markerId` is the current
- * identity of the disk's marker file.
+ * A comparison in which the engine `owner` compares the copies on a disk with their recorded checksums. `markerId` is
+ * the current identity of the disk's marker file.
  */
 export interface Comparison {
   diskId: number;

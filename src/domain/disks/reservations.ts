@@ -1,11 +1,11 @@
 /**
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
- * allocation and in its free space. Reservations reduce both. All disks are locked while room is reserved. At the end
- * of a recall, its reservation becomes used bytes or is freed. Engines measure disks before the transaction, without
- * locks, because a disk might hang. Engines subtract from the measured free space all reservations that existed during
- * the measurement or were made later, because the reserved bytes might have been written. If no disk has room for a
- * recall, the reason is recorded as the recall's error. Engines skip the recall until a process that frees room
- * notifies them.
+ * allocation and in its free space. Each reservation reduces the unused allocation and the free space. All disks are
+ * locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed. Engines
+ * measure disks before the transaction, without locks, because a disk might hang. Engines subtract from the measured
+ * free space all reservations that existed during the measurement or were made later, because the reserved bytes might
+ * have been written. If no disk has room for a recall, the reason is recorded as the recall's error. Engines skip the
+ * recall until a process that frees room notifies them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -294,8 +294,8 @@ export async function freeReserved(
 }
 
 /**
- * Returns the recalls that each fit on at least one disk, and the total room on all disks in bytes. Reserves no room.
- * For a recall that fits on no disk, records the reason, as `reserve` does.
+ * Returns the recalls that each fit on at least one disk, and the total room on all disks in bytes. Does not reserve
+ * room. For a recall that fits on no disk, records the reason, as `reserve` does.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

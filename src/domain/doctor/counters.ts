@@ -1,7 +1,7 @@
 /**
  * Compares the counters of quotas, disks and requests with the counted rows. Each transaction that changes the counted
  * rows also changes their counter. A repair locks the counter's row, and counts in a second statement. A transaction
- * with uncommitted changes waits for this lock, and then changes the repaired counter.
+ * with uncommitted changes waits for the lock on the counter's row, and changes the repaired counter afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -98,7 +98,10 @@ const requestState: RepairableKind = {
     }),
 };
 
-/** Kinds of findings in the order of their repairs: no repair depends on a counter that a later repair corrects. */
+/**
+ * Kinds of findings in the order in which they are repaired: no repair depends on a counter that a later repair
+ * corrects.
+ */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

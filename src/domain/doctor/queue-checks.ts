@@ -149,8 +149,8 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. This check runs first, because repairing other
- * findings would add missing recalls without reporting them. Omits files with changed copies, which an engine must check before
+ * Finds waiting request files without a recall. This check runs before all others, because repairing other findings
+ * would add missing recalls without reporting them. Omits files with changed copies, which an engine must check before
  * the files can be recalled.
  */
 export const requestFileUnserved: RepairableKind = {

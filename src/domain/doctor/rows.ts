@@ -1,5 +1,5 @@
 /**
- * Reads, in pages and with a time limit, the findings that can be made from the database alone. Gateways use this
+ * Reads, in pages and with a time limit, the findings that can be detected from the database alone. Gateways use this
  * module, because they must not access disks. Some findings can be repaired only on a host that has the restore disks.
  */
 import { performance } from 'node:perf_hooks';
@@ -25,8 +25,8 @@ import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds 
 import { restoredUnheld } from './recorded-copies.js';
 
 /**
- * Kinds of findings in the order of their checks. The order matters, because repairing one kind changes the findings of
- * later kinds.
+ * Kinds of findings in the order in which they are checked. The order matters, because repairing one kind changes the
+ * findings of later kinds.
  */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,

@@ -35,7 +35,8 @@ interface DriveLocation {
 }
 
 /**
- * What a drive is about to do. While its library drains, a drive can continue to read staged files, but cannot mount.
+ * What a drive is about to do. While its library drains, a drive can continue to read staged files, but cannot mount
+ * volumes.
  */
 type DriveUse = 'mounting' | 'reading';
 
@@ -132,7 +133,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns the SQL of a WITH query that audits the objects selected by the WITH query `suspended`. */
+/** Returns a WITH query that audits the objects that the WITH query `suspended` selects. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }

@@ -321,7 +321,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 }
 
 /**
- * Condition that the first copy of the file `f` was its second copy before the import (row `k`). Without a checksum,
+ * Condition that the file `f`'s first copy was its second copy before the import (row `k`). Without a checksum,
  * Tapegate assumes that both copies have the same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;

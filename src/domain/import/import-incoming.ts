@@ -59,7 +59,7 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, omitted, library, is_namesake, adler32`;
 
 /**
- * Creates and fills three temporary tables, which PostgreSQL drops with the connection:
+ * Creates and fills three temporary tables, which PostgreSQL drops when the connection closes:
  * - `incoming`: the rows of files
  * - `namesake`: the paths of files that a complete list must not withdraw
  * - `incoming_directory`: the directories, if the import contains directories

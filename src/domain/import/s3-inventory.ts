@@ -64,7 +64,7 @@ export interface InventorySettings extends ListSettings {
   storageClasses?: readonly string[] | undefined;
 }
 
-/** Creates a reader of one file of an inventory. Counts the skipped objects in `skipped`. */
+/** Creates a reader for one inventory file. Counts the skipped objects in `skipped`. */
 export function createInventoryReader(
   { bucket, schema }: Manifest,
   settings: InventorySettings,
@@ -105,7 +105,7 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // keep the key's leading slash: checkRow then rejects the path, because it begins with two slashes
+  // keep the key's leading slash, so that checkRow rejects the path, which begins with two slashes
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 

@@ -247,7 +247,7 @@ export async function removeLibrary(
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);
-      // lock before the checks: later statements then see the changes of transactions that held the lock earlier
+      // lock before the checks, so that the checks see the changes of transactions that held the lock earlier
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
@@ -290,8 +290,8 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects a library that still stages files. Files in the state KEPT do not count, because the tape system removes them
- * by itself.
+ * Rejects a library that still stages files. Ignores files in the state KEPT, because the tape system removes them by
+ * itself.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {

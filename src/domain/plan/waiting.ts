@@ -220,7 +220,7 @@ interface EndPart {
 }
 
 /**
- * Estimates when the last waiting file will be on disk. `parts` groups the waiting files.
+ * Estimates when the last waiting file will be on disk. `parts` are groups of the waiting files.
  * @returns the earliest, planned and latest end; undefined if no drive will read a part, or a library's staging time is
  *   unknown
  */

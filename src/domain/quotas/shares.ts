@@ -1,6 +1,6 @@
 /**
- * Fair share: counts the seconds for which drives mount volumes and read files for each quota. Counted seconds decay
- * with a half-life of one day.
+ * Fair share: counts how many seconds drives spend mounting volumes and reading files for each quota. Counted seconds
+ * decay with a half-life of one day.
  */
 
 import { locking } from '../../db/locks.js';

@@ -47,7 +47,7 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
 export interface DriveRange {
   id: number;
   name: string;
-  /** Number of drives in the library, which are numbered from 1. */
+  /** Number of drives in the library; the drives are numbered from 1. */
   drives: number;
 }
 

@@ -27,7 +27,7 @@ interface DueLetter {
 }
 
 /**
- * Queues the emails that are due for the requests, but each email only once. If all files of a request were released,
+ * Queues the emails that are due for the requests, but each email only once. If all of a request's files were released,
  * its email about the last file is not queued until further files join the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {

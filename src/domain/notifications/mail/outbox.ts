@@ -189,8 +189,8 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is to be sent, or undefined if no email is allowed to be sent now. Until the
- * transaction ends, no other process can choose a quota.
+ * Returns the quota whose next email is to be sent, or undefined if no email is due or the rates do not allow one now.
+ * Until the transaction ends, no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;

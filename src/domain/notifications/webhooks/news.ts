@@ -167,7 +167,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** Used share from which a quota counts as nearly full, until the share falls below `ROOM_AGAIN`. */
+/** A quota is nearly full if at least this share of it is used, until the used share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 

@@ -17,16 +17,17 @@ const CLAIM_SECONDS = 90;
 export const WEBHOOK_SECONDS = 15;
 
 /**
- * Pauses in seconds after the first, second and later failures of a message. The last pause also applies after all
+ * Seconds for which a message pauses after its first, second and later failures. The last pause also applies after all
  * further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Number of failed attempts after which a message is given up, if it is older than `MESSAGE_SECONDS`. */
+/** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
 /**
- * Pause of a webhook in seconds after the first failure. Each further failure doubles the pause, up to `LAST_PAUSE`.
+ * Seconds for which a webhook pauses after its first failure. Each further failure doubles the pause, up to
+ * `LAST_PAUSE`.
  */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;

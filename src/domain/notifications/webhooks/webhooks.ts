@@ -170,8 +170,8 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, so the earlier receiver's failures do not count; the caller chose or approved
-      // the receiver, and becomes the webhook's author
+      // a new URL is a new receiver, so the earlier receiver's failures are cleared; the caller chose or approved the
+      // receiver, and becomes the webhook's author
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -318,8 +318,8 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 }
 
 /**
- * Removes the webhooks of a purged user's quota, the user's webhooks of other quotas, and all messages about the user's
- * requests. Disables the webhooks that the user created as an operator, and replaces the user's name in them.
+ * Removes the webhooks of a purged user's quota, the user's webhooks for other quotas, and all messages about the
+ * user's requests. Disables the webhooks that the user created as an operator, and replaces the user's name in them.
  * @returns the number of removed and disabled webhooks
  */
 export async function purgeWebhooks(
