@@ -1,4 +1,4 @@
-/** Sends an engine process's metrics to the parent process every second, because the parent process outlives it. */
+/** Sends an engine process's metrics every second to the parent process, which outlives the engine process. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';

@@ -39,7 +39,7 @@ interface MetricDescription {
   labels: readonly string[];
 }
 
-/** Returns each metric's description for the documentation, without values. */
+/** Returns the metrics' descriptions for the documentation, without values. */
 export function describeMetrics(): MetricDescription[] {
   const own = new Registry();
   const noContext = { db: {}, events: {} } as unknown as Context;
@@ -51,7 +51,7 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns a function that adds a gauge. Each scrape calls `set` to update the gauge. */
+/** Returns a function that adds a gauge. Each scrape calls `set` to update it. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({

@@ -1,7 +1,7 @@
 /**
- * Metrics for the whole site. Each process reports the same values, so queries must use the maximum over all processes.
- * The names of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after
- * each read is at least ten seconds, and at least 20 times as long as the read.
+ * Metrics of the whole site. Every process reports them, so queries must use the maximum over all processes. The names
+ * of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after a read lasts
+ * at least ten seconds, and at least 20 times as long as the read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';
@@ -69,7 +69,7 @@ class SiteReader {
     this.ctx = ctx;
   }
 
-  /** @returns undefined if all figures are older than `STALE_MS`, or if no figures exist */
+  /** @returns undefined if there are no figures, or if all of them are older than `STALE_MS` */
   async get(): Promise<SiteReading | undefined> {
     if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;
@@ -118,7 +118,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      // remove the value that the reset has set to 0, because the gauge would report it as a measured value
+      // remove the 0 that the reset has set, because the gauge would report it as a measured value
       if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);

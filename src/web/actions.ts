@@ -4,7 +4,7 @@ import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
 import { messageOfChange } from './parts/problem';
 
-/** Result of a mutation: the changed object, or an error with a message. */
+/** What a mutation returned: the changed object, or an error with a message. */
 interface Outcome {
   __typename: string;
   message?: string;
@@ -12,7 +12,7 @@ interface Outcome {
 
 export interface Action {
   isRunning: boolean;
-  /** Error message for the user's last change; undefined if it did not fail. */
+  /** Error message for the user's last change; undefined if the change did not fail. */
   problem: string | undefined;
   /** @returns the result; undefined after an error */
   run<Data, Variables extends AnyVariables>(

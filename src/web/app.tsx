@@ -5,7 +5,7 @@ import { type ConnectionState, openClient } from './graphql-client';
 import { CallerGate } from './sign-in/caller';
 import { watchSession } from './sign-in/session';
 
-/** The dashboard. Each sign-in or sign-out discards all state, so that no user sees another user's data. */
+/** The dashboard. Discards all state when a user signs in or out, so that no user sees another user's data. */
 export function App() {
   const [round, setRound] = useState(0);
   useEffect(() => watchSession(() => setRound((before) => before + 1)), []);

@@ -24,7 +24,7 @@ export const formatUtc = (at: string): string => `${new Date(at).toISOString().s
 const TWO_DAYS_MS = 172_800_000;
 
 /**
- * Formats a time span's start or end. For a span of more than two days, returns only the date.
+ * Formats a time span's start or end. For a span of more than two days, omits the time of day.
  * @param lengthMs the span's length
  */
 export function formatSpanEnd(at: number, lengthMs: number): string {
@@ -32,18 +32,18 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Units of time, with their length in seconds and the largest number shown in each unit. */
+/** Units of time, each with its length in seconds and the largest number shown in it. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],
   ['hour', 3600, 48],
 ];
 
-/** Minimum length of a time span that is shown as a number. A number for a shorter span would soon be outdated. */
+/** Shortest time span, in seconds, that is shown as a number. The number for a shorter span would soon be outdated. */
 const NOW_SECONDS = 30;
 
 /**
- * Returns a rounded span such as `in 3 hours` or `2 days ago`, or else `just now` or `in a moment`.
+ * Returns the rounded span from now to a time, such as `in 3 hours`, `2 days ago`, `just now` or `in a moment`.
  * @param at the time in milliseconds
  * @param now the current time in milliseconds
  */

@@ -1,4 +1,4 @@
-/** The frame of every view, with the navigation, the user, and the state of the connection to the gateway. */
+/** The frame around every view: the navigation, the user, and whether the page is connected to the gateway. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { FenceDocument } from '../generated/web-operations';
@@ -23,7 +23,7 @@ import { useViewQuery } from './view-query';
 interface View {
   name: string;
   title: string;
-  /** @param rest the parts of the address after the view's name */
+  /** @param rest the address's parts after the view's name */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
   isForOperators?: boolean;
@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Ignores events. Views without live data subscribe only to show when the connection is lost. */
+/** Ignores events, because a view without live data subscribes only so that it can show when the connection is lost. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {
@@ -85,7 +85,7 @@ export function Frame({ connection }: { connection: ConnectionState }) {
   );
 }
 
-/** Returns to the view that led to the sign-in page. */
+/** Returns to the view from which the user came to the sign-in page. */
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;

@@ -1,6 +1,6 @@
 /**
- * Creates the GraphQL client. The client sends single queries and mutations, and receives live data over one stream,
- * which reconnects after a failure.
+ * Creates the GraphQL client. The client sends queries and mutations one by one, and receives live data over one
+ * stream, which reconnects after a failure.
  */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
@@ -14,12 +14,15 @@ export const at = (path: string): string => new URL(path, document.baseURI).href
 export type ConnectionState = 'open' | 'broken';
 
 /**
- * Maximum pause before a page reconnects. After the gateway restarts, each page waits for a random time before it
- * reconnects.
+ * Maximum pause before a page reconnects. Each page waits for a random time, so that not all pages reconnect together
+ * after the gateway restarts.
  */
 const MAX_PAUSE_MS = 10_000;
 
-/** Returns the headers for a request. The header `x-requested-with` prevents the browser's own login dialog. */
+/**
+ * Returns the headers for a request. The header `x-requested-with` prevents the browser from showing its own login
+ * dialog.
+ */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };
@@ -31,7 +34,7 @@ function signOut(why: string): void {
   if (isSignedIn()) dropToken(why);
 }
 
-/** @param onConnection called when the stream breaks, and when the stream works again */
+/** @param onConnection called when the stream breaks, and when it works again */
 export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
   const stream = createStream({
     url: at('graphql/stream'),

@@ -1,4 +1,4 @@
-/** Provides live progress of requests. */
+/** Provides requests' live progress. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -20,7 +20,7 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the gateway reported that the request has ended, or rejected the subscription. */
+  /** Time at which the gateway reported that the request has ended, or at which it rejected the subscription. */
   endedAt: number | undefined;
 }
 
@@ -40,7 +40,7 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // subscribe again if the view's data is newer than the request's end, because the request is active again
+      // subscribe again if the view's data is newer than `endedAt`, because the request is active again
       const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

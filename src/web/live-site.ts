@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
 import { useViewQuery, type ViewQuery } from './view-query';
 
-/** Runs a query, and repeats it when a part of the site listed in `parts` changes. */
+/** Runs a query, and repeats it when one of the site's `parts` changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,
@@ -26,7 +26,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 
 /**
  * Calls `again` when a request that the user may see is created, changes or ends.
- * @param id the only request to watch, if given
+ * @param id id of the only request to watch; by default, watches all requests
  */
 export function useRequestChanges(again: () => void, id?: number): void {
   const client = useClient();

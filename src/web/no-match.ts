@@ -1,6 +1,6 @@
-/** Explains why a search finds no file, in case the user mistyped the text. */
+/** Explains why a search does not find any file, in case the user mistyped the text. */
 
-/** Returns the message for a search that found no path that contains `text`. */
+/** Returns the message for a search that did not find any path containing `text`. */
 export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 

@@ -1,8 +1,8 @@
-/** Stores the current view and its search after `#` in the address, so that links and bookmarks work. */
+/** Stores the current view and its filters in the address, after `#`, so that links and bookmarks work. */
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Route {
-  /** Path components in the address after `#`, such as `['requests', '12']`; empty for the start page. */
+  /** Path components after `#` in the address, such as `['requests', '12']`; empty for the start page. */
   parts: string[];
   /** Search filters of the view. */
   search: URLSearchParams;
@@ -13,7 +13,7 @@ export function parseRoute(hash: string): Route {
   return { parts: path.split('/').filter(Boolean).map(decode), search: new URLSearchParams(search) };
 }
 
-/** Decodes a part of the address. Returns an invalid encoding unchanged, because a user may have typed it. */
+/** Decodes a part of the address. Returns an invalid encoding unchanged, because a user might have typed it. */
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -34,7 +34,7 @@ export function useRoute(): Route {
   useEffect(() => {
     const follow = () => setHash(location.hash);
     addEventListener('hashchange', follow);
-    follow(); // read the address again, because the address may have changed before the listener was added
+    follow(); // read the address again, because it might have changed before the listener was added
     return () => removeEventListener('hashchange', follow);
   }, []);
   return parseRoute(hash);

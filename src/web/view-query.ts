@@ -1,5 +1,5 @@
 /**
- * Runs the views' queries. While the gateway does not respond, the last result stays visible, and the query is retried.
+ * Runs the views' queries. While the gateway does not respond, retries the query, and keeps the last result visible.
  */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
@@ -8,13 +8,13 @@ import { useCallback, useEffect, useRef } from 'preact/hooks';
 const MAX_PAUSE_MS = 10_000;
 
 export interface ViewQuery<Data> {
-  /** Last result of the view's query. */
+  /** The last result of the view's query. */
   data: Data | undefined;
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * Time at which the last result was requested, measured by `performance.now()`. Events received before this time may
-   * be older than the result.
+   * Time at which the last result was requested, measured by `performance.now()`. Events that the page received earlier
+   * might be older than the result.
    */
   requestedAt: number;
   again(): void;

@@ -1,4 +1,4 @@
-/** Builds the dashboard into the files that a gateway serves. */
+/** Builds the dashboard: the files that a gateway serves. */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 
@@ -13,7 +13,7 @@ export default defineConfig({
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),
     emptyOutDir: true,
     target: 'es2022',
-    // no inlined assets or polyfills, because the content security policy forbids data: URLs and inline scripts
+    // do not inline assets or polyfills, because the content security policy forbids data: URLs and inline scripts
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

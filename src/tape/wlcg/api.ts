@@ -78,9 +78,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /**
-   * Returns the files' localities, keyed by remote path. Omits paths for which the server does not report a locality.
-   */
+  /** Returns the files' localities, keyed by remote path. Omits paths that the server's responses do not contain. */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -221,7 +219,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // all callers share one discovery, which therefore has its own time limit, and which no caller's signal aborts
+    // no caller's signal aborts the discovery, because all callers share it
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });

@@ -27,8 +27,8 @@ export class Parts {
   }
 
   /**
-   * Current maximum number of paths per call. Lower than the initial maximum if the server has refused a call as too
-   * large.
+   * Current maximum number of paths per call. It is lower than the initial maximum if the server has refused a call as
+   * too large.
    */
   get size(): number {
     return this.limit;
@@ -36,8 +36,7 @@ export class Parts {
 
   /**
    * Sends all paths in as few calls as possible.
-   * - If the server refuses a call as too large, sends its paths in two halves. Later calls are not larger than the
-   *   halves.
+   * - If the server refuses a call as too large, sends its paths in two halves, and never a larger call again.
    * - If a call contains an invalid path, sends its paths in two halves, until a call contains only the invalid path.
    * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals

@@ -34,14 +34,14 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
     yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    // also explain timeouts, because some servers stage a file before they answer
+    // also look for the cause of timeouts, because some servers stage a file before they answer
     const problem = error instanceof RefusedError ? error.problem : undefined;
     if (!problem && !(error instanceof SilentServerError)) throw error;
     throw await explain(source, reading, { problem, error, signal });
   }
 }
 
-/** HTTP statuses with which servers reject reading a file that is not staged. StoRM sends 415. */
+/** HTTP statuses with which servers reject a read of a file that is not on disk. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
@@ -60,7 +60,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // if the tape API also fails, the cause is not the file, but an expired token or the site
+  // blame the file only if the tape API works; otherwise the cause is the token or the site
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info)

@@ -1,5 +1,5 @@
 /**
- * Parses responses from the WLCG Tape REST API. A response's members may be missing, null or unknown, because servers
+ * Parses responses from the WLCG Tape REST API. A response's members can be missing, null or unknown, because servers
  * differ.
  */
 import { TapeError } from '../../core/errors.js';
@@ -14,8 +14,8 @@ export interface StageAnswer {
 
 export interface Locality {
   /**
-   * A file's locality, such as `TAPE`. Undefined if the server does not report the locality, for example because the
-   * file does not exist.
+   * A file's locality, such as `TAPE`. Undefined if the server does not report it, for example because the file does
+   * not exist.
    */
   locality: string | undefined;
   said: string | undefined;
@@ -54,8 +54,8 @@ function textOf(value: unknown): string | undefined {
 }
 
 /**
- * Final states of a file in a stage request. Some servers write CANCELED instead of CANCELLED. In any other state, the
- * file is waiting.
+ * Final states of a file in a stage request; in any other state, the file is waiting. Some servers write CANCELED
+ * instead of CANCELLED.
  */
 const ENDED = new Map<string, StageAnswer['word']>([
   ['COMPLETED', 'done'],
@@ -78,7 +78,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Largest number that counts as seconds since 1970 (a time in the year 5138). Larger numbers count as milliseconds. */
+/** Largest number that counts as seconds since 1970 (until the year 5138). Larger numbers count as milliseconds. */
 const LAST_SECONDS = 1e11;
 
 /**
@@ -114,10 +114,10 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 }
 
 /**
- * Returns the error for a file, according to its locality. If its locality does not show the cause, determines the
- * error class from the server's error texts.
+ * Returns the error for a file, according to its locality. If the locality does not show the cause, the server's error
+ * texts determine the error class.
  * @param said the server's error text for the file in the stage request; undefined if the file has not failed in the
- *   stage request
+ * stage request
  * @returns undefined if the file can be staged
  */
 export function findFailure(
@@ -133,14 +133,14 @@ export function findFailure(
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
   if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;
-  // the file exists on tape, so a text such as "no such file" refers to another object, such as a pool or a replica
+  // the file exists on tape, so a text such as "no such file" means something else, such as a pool or a replica
   const errorClass = classOf(said);
   return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }
 
 /**
- * Returns the state of a file that failed in a poll response, or is missing from it. The file's locality determines the
- * state. Returns undefined if the state is unknown.
+ * Returns the state, according to its locality, of a file that failed in a poll response or is missing from it. Returns
+ * undefined if the state is unknown.
  */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
@@ -159,10 +159,7 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 interface Judged {
   /** The file's state in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
-  /**
-   * Whether the poll response contains any files. If a poll response contains any files, it contains all files in the
-   * stage request.
-   */
+  /** Whether the poll response contains any files. If so, it contains all files in the stage request. */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or one of its parts. */
   isForgotten: boolean;

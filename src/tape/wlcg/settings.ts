@@ -1,5 +1,6 @@
 /**
- * Settings for the library type `wlcg`. The settings contain the names of secret files, but not the secrets themselves.
+ * Settings for the library type `wlcg`. The settings contain the names of files with secrets, but not the secrets
+ * themselves.
  */
 import { z } from 'zod';
 import { quote, TapeError } from '../../core/errors.js';
@@ -55,12 +56,12 @@ export function lifetimeMs(duration: string): number {
 const DURATION = expects('a duration like P2D or PT36H');
 
 /**
- * Maximum length of `targetedMetadata` as JSON, in characters. The length is limited because a stage request repeats
- * the metadata for each file.
+ * Maximum length of `targetedMetadata` as JSON, in characters. It is limited, because a stage request repeats the
+ * metadata for each file.
  */
 const MAX_METADATA = 4096;
 
-/** Schema of `targetedMetadata`, which may be an object, or a string that contains the object as JSON. */
+/** Schema of `targetedMetadata`, which can be an object, or a string that contains the object as JSON. */
 const metadata = z.unknown().transform((given, ctx) => {
   const read = z.record(z.string(), z.record(z.string(), z.unknown())).safeParse(parseJson(given));
   const shown = typeof given === 'string' ? given : JSON.stringify(given);
@@ -143,7 +144,7 @@ export type WlcgSettings = z.output<typeof wlcgSettings>;
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
     refuse(ctx, 'certFile', `is required with keyFile, which is ${quote(key)}`);
-  // by default the key is in the certificate file, as in a proxy certificate
+  // by default, the certificate file also contains the key, as a proxy certificate does
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
 
@@ -160,7 +161,7 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes in a path and removes a trailing slash, because servers may do so. */
+/** Merges repeated slashes in a path and removes a trailing slash, because servers might do so. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
@@ -177,7 +178,7 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
       `${quote(path)} is not below the pathPrefix of the library, ${quote(own === '' ? '/' : own)}`,
     );
   }
-  // reject dot segments, because a server may resolve them to another file's path
+  // reject dot segments, because a server might resolve them to another file's path
   if (/\/\.{1,2}(\/|$)/.test(normal))
     throw new TapeError(
       'PERMANENT',

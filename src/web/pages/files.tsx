@@ -17,7 +17,7 @@ import { SelectedFiles } from './selected-files';
 
 const PAGE = 50;
 
-/** Pause between the user's last keystroke and the start of the search. */
+/** Pause, in milliseconds, between the user's last keystroke and the search. */
 const TYPING_MS = 200;
 
 type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];

@@ -1,4 +1,4 @@
-/** Shows buttons for actions on a request. */
+/** Shows the buttons with which the user changes a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,
@@ -109,7 +109,7 @@ interface ConfirmationProps {
 
 function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
   const no = useRef<HTMLButtonElement>(null);
-  // move the focus, because the pressed button no longer exists and keyboard users would lose their position
+  // move the focus, because the pressed button no longer exists, and keyboard users would lose their place
   useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="confirmation">

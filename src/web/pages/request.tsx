@@ -18,7 +18,7 @@ const PAGE = 50;
 /** Largest request id, because request ids are 32-bit integers. */
 const MAX_ID = 2 ** 31 - 1;
 
-/** Minimum time between two reloads of the view, because files may be restored faster than users read. */
+/** Minimum time between two reloads of the view, in milliseconds. Files can be restored faster than users can read. */
 const RELOAD_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
@@ -67,7 +67,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Reloads the view after events, at intervals of at least `RELOAD_MS`. */
+/** Reloads the view after events, but at most once every `RELOAD_MS`. */
 function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);

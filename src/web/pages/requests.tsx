@@ -27,7 +27,7 @@ export function RequestsPage() {
   const { data, error, isFetching, requestedAt, again } = useViewQuery(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
-  // the gateway lists the oldest requests first, so the newest requests are on the last page
+  // the gateway lists the oldest requests first, so reverse them to show the newest first
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
   const older = requests && {
     hasNextPage: requests.pageInfo.hasPreviousPage,

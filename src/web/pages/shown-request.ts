@@ -1,4 +1,4 @@
 import type { RequestQuery } from '../../generated/web-operations';
 
-/** The request shown in the view of a single request. */
+/** The request that the view of a single request shows. */
 export type ShownRequest = NonNullable<RequestQuery['request']>;

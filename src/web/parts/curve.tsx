@@ -1,4 +1,4 @@
-/** A chart over time. Each view also shows the values as a table, for screen readers and for exact values. */
+/** A chart of values over time. Each view also shows them as a table, for screen readers and for exact numbers. */
 import { formatSpanEnd } from '../format';
 
 const WIDTH = 600;
@@ -8,7 +8,7 @@ export interface CurveProps {
   title: string;
   /** Data points. A null value means that the value is unknown, and leaves a gap in the line. */
   points: readonly { at: string; value: number | null }[];
-  /** Start of the time span shown, in milliseconds since 1970. */
+  /** Start of the chart's time span, in milliseconds since 1970. */
   from: number;
   until: number;
   /** Whether each value remains valid until the next value's time. */
@@ -46,7 +46,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
 
 type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
 
-/** Returns the segments of the chart's line. Unknown values leave gaps between segments. */
+/** Returns the segments of the chart's line, with gaps between them where values are unknown. */
 function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
   let height: string | undefined;

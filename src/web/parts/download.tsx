@@ -5,8 +5,7 @@ import { Refused } from './problem';
 
 /**
  * Downloads a restored file. A browser that saves a link does not show why the download failed, so the page requests
- * the first byte beforehand. A link does not send a token, so the page fetches the whole file if the user has signed
- * in.
+ * the first byte beforehand. A link does not send a token, so for a signed-in user the page fetches the whole file.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();
@@ -30,7 +29,7 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   );
 }
 
-/** HTTP status with which the gateway answers a request for the first byte of an empty file. */
+/** HTTP status of the gateway's response to a request for an empty file's first byte. */
 const NO_SUCH_RANGE = 416;
 
 /** @returns the error message, if any */
@@ -50,7 +49,8 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  setTimeout(() => URL.revokeObjectURL(made), 60_000); // wait a minute, because the browser must open the URL first
+  // wait a minute, so that the browser has opened the URL before it is revoked
+  setTimeout(() => URL.revokeObjectURL(made), 60_000);
   return undefined;
 }
 

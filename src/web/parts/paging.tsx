@@ -1,6 +1,6 @@
 /**
- * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores the cursors of
- * earlier pages.
+ * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores earlier pages'
+ * cursors.
  */
 import { useEffect, useState } from 'preact/hooks';
 
@@ -9,14 +9,14 @@ export interface Paging {
   after: string | undefined;
   next(endCursor: string | null): void;
   back(): void;
-  /** Returns to the first page, because the list has changed. */
+  /** Returns to the first page after the list has changed. */
   restart(): void;
   isFirst: boolean;
 }
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
-/** Returns the paging state of a view's list. */
+/** Returns the state of a list's paging, and functions to change it. */
 export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {

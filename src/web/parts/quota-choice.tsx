@@ -4,7 +4,7 @@ import { useCaller } from '../sign-in/caller';
 interface QuotaChoiceProps {
   value: string;
   onChoose(quota: string): void;
-  /** Label of the choice "no quota"; undefined if a quota is required. */
+  /** Label of the choice "no quota"; undefined if the user must choose a quota. */
   none?: string;
 }
 

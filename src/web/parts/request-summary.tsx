@@ -18,7 +18,7 @@ interface RequestSummaryProps {
   children?: ComponentChildren;
 }
 
-/** Shows the share of files on disk as a bar, and the counts of all files and of failed files as text. */
+/** Shows the share of files on disk as a bar, and the numbers of all files and of failed files as text. */
 export function RequestSummary({ request, name, isLive = false, why, children }: RequestSummaryProps) {
   const { state, filesOnDisk, filesTotal, filesFailed } = request;
   const what = isOver(state) ? 'files that were on disk' : 'files on disk';

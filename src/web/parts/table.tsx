@@ -1,4 +1,4 @@
-/** Shows a table of rows. The column with `isName`, or otherwise the first column, contains the row headers. */
+/** Shows a table of rows. The column with `isName` contains the row headers; by default, the first column does. */
 import type { ComponentChildren } from 'preact';
 
 export interface Column<Row> {

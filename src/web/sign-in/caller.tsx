@@ -1,6 +1,6 @@
 /**
- * Reads the signed-in user from the gateway. Views depend on the user's rights, but only the gateway checks
- * permissions.
+ * Reads the signed-in user from the gateway. What the views show depends on the user's permissions, but only the
+ * gateway enforces them.
  */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';
@@ -14,9 +14,9 @@ export interface Caller {
   way: string;
   isReadOnly: boolean;
   isOperator: boolean;
-  /** Whether the user may see the views of operators. */
+  /** Whether the user is allowed to see the operators' views. */
   seesSite: boolean;
-  /** The first hundred quotas that the user may use or see, ordered by name. */
+  /** The first hundred quotas that the user is allowed to use or see, ordered by name. */
   quotas: { user: string; size: string; used: string }[];
 }
 

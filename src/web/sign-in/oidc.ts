@@ -6,7 +6,7 @@ export interface StoredToken {
   token: string;
   /** The token's issuer; absent if no identity provider issued the token. */
   issuer?: string | undefined;
-  /** Refresh token, with which the page requests the next token. */
+  /** The refresh token with which the page requests the next token. */
   refreshToken?: string | undefined;
   /** Milliseconds since 1970. */
   expiresAt?: number | undefined;
@@ -34,8 +34,8 @@ const KEY = 'tapegate.sign-in';
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
 /**
- * Returns the redirect URI: the page itself, wherever it is served. If there are several providers, each has a separate
- * URI, so that no provider can receive another provider's code (RFC 9700, 4.4).
+ * Returns the redirect URI: the page's own URL. If there are several providers, each has a separate URI, so that no
+ * provider can receive another provider's code (RFC 9700, 4.4).
  */
 function redirectUri({ issuers }: Providers, issuer: string): string {
   const url = new URL('.', document.baseURI);
@@ -45,7 +45,7 @@ function redirectUri({ issuers }: Providers, issuer: string): string {
 
 const ISSUER = 'issuer';
 
-/** @returns undefined if the gateway has no identity provider for signing in on a page */
+/** @returns undefined if the gateway does not have an identity provider with which users can sign in on a page */
 export async function findProviders(): Promise<Providers | undefined> {
   const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
   if (!response.ok) return undefined;
@@ -78,7 +78,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
     code_challenge_method: 'S256',
     state,
     nonce,
-    prompt: 'consent', // many providers return a refresh token only after the user's consent
+    prompt: 'consent', // many providers return a refresh token only if the user consents
     ...targetOf(providers),
   };
   for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
@@ -88,7 +88,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
 }
 
 /**
- * Completes a sign-in after the provider's redirect.
+ * Completes a sign-in after the identity provider has redirected to the page.
  * @param store stores the token, for this tab or permanently
  * @returns an error message for users; undefined after success, or without a redirect
  */
@@ -159,13 +159,13 @@ function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   return { token, issuer, refreshToken, expiresAt };
 }
 
-/** Returns the audience under the parameter's name in RFC 8707, and under the name that other providers use. */
+/** Returns the audience under two parameter names: that in RFC 8707, and the one that other providers use. */
 function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }
 
 /**
- * Returns the options of HTTP requests to an issuer. HTTP without TLS is allowed only for a provider on this host, for
+ * Returns the options of HTTP requests to an issuer. They allow HTTP without TLS only for a provider on this host, for
  * tests.
  */
 async function optionsFor(issuer: string) {

@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** Time before a token's expiry at which the page renews the token, in milliseconds. */
+/** How long before a token's expiry the page renews it, in milliseconds. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -34,9 +34,9 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /**
- * Renews the stored token. Two tabs never do so simultaneously, because a provider may revoke a login if its refresh
- * token is used twice. If the provider does not answer, the next call retries, and the gateway decides whether the old
- * token is valid.
+ * Renews the stored token. Two tabs never do so simultaneously, because a provider might revoke a login if its refresh
+ * token is used twice. If the provider does not answer, the next call retries, and until then the gateway decides
+ * whether the old token is valid.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
@@ -50,8 +50,8 @@ async function renewStored(kept: StoredToken): Promise<void> {
 }
 
 /**
- * Calls `use` under a lock that all tabs share. On HTTP pages from other hosts, browsers do not offer locks, and `use`
- * is called without a lock.
+ * Calls `use` while holding a lock that all tabs share. On a page from another host without TLS, browsers do not offer
+ * locks, so `use` is called without one.
  */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
