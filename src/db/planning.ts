@@ -14,8 +14,8 @@ const [on, off] = ['on', 'off'];
 
 /**
  * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
- * disabled node if no other node is possible, as for a temporary table without an index. The added cost would make
- * PostgreSQL compile the plan, which takes fifty times as long as running it.
+ * disabled node if no other node is possible, as for a temporary table without an index. Because of a disabled node's
+ * cost, PostgreSQL would compile the plan, which takes fifty times as long as running it.
  */
 const uncompiled = { jit: off };
 
@@ -23,7 +23,7 @@ const uncompiled = { jit: off };
  * Returns a statement that makes PostgreSQL look up rows by key, regardless of how many rows it expects. The settings
  * last until `plannedFreely` or the commit. A generic plan avoids planning for each value: planning takes several times
  * as long as running the statement. Bitmap scans are off because the planner underestimates the cost of the trigram
- * index before the first ANALYZE. With a bitmap scan, each lookup of a path would scan all pending entries of the
+ * index before the first ANALYZE. With a bitmap scan, each path lookup would scan all pending entries of the trigram
  * index.
  */
 export const plannedByKeys = () =>

@@ -22,7 +22,7 @@ export interface Transaction {
   afterCommit(callback: () => void): void;
 }
 
-/** One attempt to run a transaction; a retry is a new run. */
+/** One attempt to run a transaction; each retry is another run. */
 export interface TransactionRun {
   name: string;
 }
@@ -202,7 +202,7 @@ class TransactionSession {
    */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
-    // wait for statements that have not been sent yet; a client that pipelines need not wait for answers
+    // wait for statements that have not been sent yet; a client that pipelines does not wait for answers
     await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
     if (this.failure) this.fail(this.failure.error);
     const answer = await this.client.query(COMMIT).catch((error) => {

@@ -1,11 +1,11 @@
 /**
- * Watches the database server's clock. Each process compares the clock with its host's elapsed time (db/clock.ts). When
- * a process starts, it compares the clock with the last reading that its host stored, or else with another host's.
- * After the clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind CLOCK).
- * While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends after some minutes in
- * which no process contradicts the clock, or when an operator resumes it. Resuming the clock deletes the stored
- * readings, so that every process accepts the server's time. A process can be killed at any point, because each row of
- * the stored state is written by a single statement.
+ * Watches the database server's clock. Each process compares the time that passes on the clock with the time that
+ * passes on its host (db/clock.ts). When a process starts, it compares the clock with the last reading that its host
+ * stored, or else with another host's reading. After the clock jumps, all processes continue from the time before the
+ * jump, and the clock is suspended (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons
+ * anything. The suspension ends after some minutes in which no process contradicts the clock, or when an operator
+ * resumes the clock. Resuming the clock deletes the stored readings, so that every process accepts the server's time. A
+ * process can be killed at any point, because each row of the stored state is written by a single statement.
  */
 
 import { logFailure } from '../core/errors.js';

@@ -135,8 +135,8 @@ export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.qu
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * A lease, or another claim with a time limit, has not expired. Leases last seconds. A lease that ends in more than 15
- * minutes was taken before the clock was set back, and counts as expired.
+ * A lease, or another claim with a time limit, has not expired. A lease lasts only seconds. A lease that ends in more
+ * than 15 minutes was taken before the clock was set back, and counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;

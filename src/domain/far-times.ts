@@ -1,6 +1,6 @@
 /**
- * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
- * were written. Queries ignore implausible leases immediately (`isRunning`). Retry times are indexed, so they must be
+ * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
+ * written. Queries ignore implausible leases immediately (`isRunning`). Retry times are indexed, so they must be
  * replaced by the present time. Engines replace retry times when they start, and when the database's clock is plausible
  * again; `doctor` also replaces them.
  */

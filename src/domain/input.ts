@@ -13,7 +13,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Returns whether PostgreSQL can store a text unchanged, because it is valid Unicode without NUL. */
+/** Returns whether PostgreSQL can store a text unchanged, that is, whether it is valid Unicode without NUL. */
 export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }

@@ -128,7 +128,7 @@ export interface RowCount {
   isEstimated: boolean;
 }
 
-/** Largest number of files that is counted exactly. Counting so few files takes milliseconds. */
+/** Largest number of files that is counted exactly. Counting this many files takes milliseconds. */
 const COUNTED = 10_000;
 
 /** Number of rows in a sample. PostgreSQL reads a sample in a tenth of a second. */

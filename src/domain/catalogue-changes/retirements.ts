@@ -31,7 +31,10 @@ interface RetireVolumeInput {
 }
 
 export interface RetiredVolume {
-  /** Number of files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were already withdrawn. */
+  /**
+   * Number of files with a copy on the volume. `elsewhere` and `withdrawn` do not include files that were already
+   * withdrawn.
+   */
   files: number;
   bytes: bigint;
   /** Number of files that have another readable copy. */

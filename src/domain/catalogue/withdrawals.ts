@@ -232,7 +232,7 @@ export interface PurgedFiles {
   files: number;
   bytes: bigint;
   /**
-   * Number of withdrawn files that are not purged because they are in use, for example on disk or in a live request.
+   * Number of withdrawn files that were not purged, because they are in use, for example on disk or in a live request.
    */
   kept: number;
 }

@@ -306,7 +306,8 @@ export async function removeDisk(ctx: Context, given: string): Promise<RemovedDi
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
-      // lock the disk in a separate statement, so that the next statement sees copies recorded by earlier lock holders
+      // lock the disk in a separate statement, so that the next statement sees copies that earlier lock holders
+      // recorded
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
       const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

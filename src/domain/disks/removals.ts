@@ -341,8 +341,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another program wrote the file at the copy's path. With the times `mtimeNs` and `ctimeNs`, that file had
-   * the same bytes as the file on tape.
+   * Whether another program wrote the file at the copy's path. If that file's times are still `mtimeNs` and `ctimeNs`,
+   * it still has the same bytes as the file on tape.
    */
   isForeign: boolean;
 }

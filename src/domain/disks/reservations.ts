@@ -1,7 +1,7 @@
 /**
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
- * allocation and in its free space. Each reservation reduces the unused allocation and the free space. All disks are
- * locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed. Engines
+ * allocation and in its free space. Each reservation reduces the disk's unused allocation and its free space. All disks
+ * are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed. Engines
  * measure disks before the transaction, without locks, because a disk might hang. Engines subtract from the measured
  * free space all reservations that existed during the measurement or were made later, because the reserved bytes might
  * have been written. If no disk has room for a recall, the reason is recorded as the recall's error. Engines skip the
@@ -135,7 +135,7 @@ export async function reserve<R extends Unplaced>(
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk might have been resumed while this transaction waited to lock it, so engines must check again
+    // a disk might have been resumed while this transaction waited to lock it, so engines must look for room again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;

@@ -12,8 +12,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Numbers of ids to skip: `least`, plus `each` for every second since the backup. The numbers exceed the ids that a
- * site can use between the backup and the restore.
+ * Numbers of ids to skip: `least`, plus `each` for every second since the backup. More ids are skipped than a site can
+ * use between the backup and the restore.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },

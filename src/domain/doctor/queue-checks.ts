@@ -221,8 +221,8 @@ const volumeRetired: RepairableKind = {
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
 /**
- * Minutes after which a staged file without a recall is a finding. Long enough for engines to release the file, because
- * they examine each staged file far more often.
+ * Minutes after which a staged file without a recall is a finding. Engines have enough time to release the file,
+ * because they examine each staged file far more often.
  */
 const UNHELD_MINUTES = 15;
 

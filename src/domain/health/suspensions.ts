@@ -1,8 +1,8 @@
 /**
  * Suspensions of volumes, drives, users, libraries, restore disks and the database's clock. No new work starts on a
  * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish. Engines suspend failing
- * volumes, disks (failing-disks.ts), drives and libraries. If an operator also suspends a failing disk, it stays
- * failing.
+ * volumes, disks (failing-disks.ts), drives and libraries. If an operator also suspends a failing disk, the disk still
+ * counts as failing.
  */
 
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';

@@ -33,7 +33,7 @@ const MAX_BYTES = 2n ** 63n - 1n;
 interface ApplyOptions {
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Whether the caller has an option that skips names that cannot be restored. */
+  /** Whether the caller can choose to skip names that cannot be restored. */
   canSkip?: boolean | undefined;
 }
 
@@ -328,8 +328,8 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
 
 /**
  * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine removes the copy,
- * and requests wait for the new version. If the copy was modified outside Tapegate, it stays, but no longer belongs to
- * the file.
+ * and requests wait for the new version. If the copy was modified outside Tapegate, it stays on disk, but no longer
+ * belongs to the file.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(

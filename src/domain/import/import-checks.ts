@@ -166,7 +166,7 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
 /**
  * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two imports sees the
  * files that the first import has added.
- * @param canSkip whether the caller has an option that skips rows whose paths clash
+ * @param canSkip whether the caller can choose to skip rows whose paths clash
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;

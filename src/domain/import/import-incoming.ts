@@ -14,7 +14,9 @@ export interface ImportResult {
   updated: number;
   /** Number of new files whose row has no stage; they become UNVERIFIED. */
   addedWithoutStage: number;
-  /** Number of new files whose row has stage A or R; they become ONTAPE, because Tapegate has no copy. */
+  /**
+   * Number of new files whose row has stage A or R; they become ONTAPE, because Tapegate does not have a copy on disk.
+   */
   addedWithoutCopy: number;
   /**
    * Number of withdrawn files that the import restored to the catalogue; absent if zero. An earlier complete list had

@@ -1,7 +1,7 @@
 /**
  * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, a file joins each
  * live request that has the file's path as an unresolved path, or that has a matching pattern. Rows are loaded before
- * the transaction, so that it can run again after a deadlock.
+ * the transaction, so that the transaction can run again after a deadlock.
  */
 
 import { codeOf } from '../../core/errors.js';

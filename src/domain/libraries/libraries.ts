@@ -56,7 +56,7 @@ export async function readSettings(ctx: Context, ids: readonly number[]): Promis
 export interface RequestUsage {
   /** Name of the request in the tape system's documentation, such as `GetObject`. */
   request: string;
-  /** Number of requests sent, even if the response was lost. */
+  /** Number of requests sent, including requests whose response was lost. */
   sent: bigint;
   /** Number of file bytes in the responses to the requests. */
   bytes: bigint;

@@ -43,7 +43,7 @@ export interface WaitingPart {
   bytes: bigint;
   /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   queuePosition: number | null;
-  /** Earliest time of the next attempt to recall a file; null if the file does not wait for a time. */
+  /** Earliest time of the next attempt to recall a file; null if no time is set. */
   nextTry: string | null;
 }
 

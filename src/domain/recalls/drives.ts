@@ -171,8 +171,8 @@ export interface EngineProcess {
 const KEPT_SECONDS = 60;
 
 /**
- * Records that a process asks for another drive. The request expires after `askSeconds`; 0 means that it has enough
- * drives.
+ * Records that a process asks for another drive. The request expires after `askSeconds`; 0 means that the process has
+ * enough drives.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;

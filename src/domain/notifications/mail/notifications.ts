@@ -60,7 +60,7 @@ export async function deleteUnsentMail(tx: Transaction, requestIds: readonly num
   );
 }
 
-/** Writes an email, unless the request already has an email of this kind. */
+/** Adds an email to the outbox, unless the outbox already has one of the same kind for the request. */
 async function writeEmail(ctx: Context, tx: Transaction, { id, kind, recipient, expiresAt }: DueLetter): Promise<void> {
   const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
   const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];

@@ -148,8 +148,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing the engine's host is
- * likely to take less time.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing an engine's host is
+ * likely to take less time than this.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
