@@ -35,7 +35,7 @@ export type Demo = 'made' | 'unused';
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
-    // take a lock, because several processes may start at the same time on an empty database
+    // take a lock, because several processes might start at the same time on an empty database
     await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
     const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
       WITH user_of_demo AS (

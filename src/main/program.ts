@@ -157,5 +157,5 @@ export async function runProgram(given: Commands): Promise<void> {
   process.stderr.on('error', () => {}); // ignore errors, because the reader has closed standard error
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
   process.exitCode = unread ?? code;
-  if (code === exitCodes.interrupted) process.exit(); // do not wait for pending responses, which may never arrive
+  if (code === exitCodes.interrupted) process.exit(); // do not wait for pending responses, which might never arrive
 }

@@ -33,8 +33,8 @@ export class HungError extends TapeError {
 }
 
 /**
- * Time limits for calls on disk and on tape, in seconds. A call on tape may take many minutes, because the tape winds
- * or waits for a robot.
+ * Time limits for calls on disk and on tape, in seconds. A call on tape can take many minutes, because the tape is
+ * wound, or waits for a robot.
  */
 interface CallLimits {
   disk: number;

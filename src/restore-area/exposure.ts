@@ -4,7 +4,7 @@
  * restores a file only if no other user may write in any directory on its path, starting at the file system's root.
  * Tapegate trusts:
  *
- * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to another
+ * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server can map the user to another
  * owner);
  * - the private groups of these users, and the group in TAPEGATE_RESTORE_GROUP;
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in

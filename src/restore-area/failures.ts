@@ -48,7 +48,7 @@ export function diskClassOf(error: unknown): ErrorClass {
 }
 
 /**
- * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` finds out whether the
+ * Thrown if a call on a restore disk failed and the disk might be at fault. `FailingDisks.blame` finds out whether the
  * disk is at fault.
  */
 export class DiskError extends TapeError {
@@ -58,7 +58,7 @@ export class DiskError extends TapeError {
 }
 
 /**
- * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, or a FullError if the disk is full.
+ * Makes a call on a restore disk. Throws a DiskError if the disk might be at fault, or a FullError if it is full.
  * @param call receives a function that reports progress, which restarts the time limit
  */
 export async function callDisk<T>(
@@ -271,7 +271,7 @@ const PROBE_NAME = `${markerName}-try`;
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // use a unique name, because other engines may probe at the same time
+  // use a unique name, because other engines might probe at the same time
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -287,7 +287,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // ignore the error, because the file may not exist
+    await unlink(file).catch(() => {}); // ignore the error, because the file might not exist
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }

@@ -32,7 +32,7 @@ import {
 const EARLIER_MODE = 0o755;
 
 /**
- * Maximum number of attempts to create and open a directory. Another engine may remove an empty directory after it is
+ * Maximum number of attempts to create and open a directory. Another engine might remove an empty directory after it is
  * created and before it is opened.
  */
 const ATTEMPTS = 5;
@@ -118,7 +118,7 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
 }
 
 /**
- * Returns the modes that `finishDirectory` may set: the wanted mode, and the mode to use if the group cannot be set.
+ * Returns the modes that `finishDirectory` can set: the wanted mode, and the mode to use if the group cannot be set.
  */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
@@ -222,7 +222,7 @@ type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
  * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next
- * call. The methods throw a DiskError if the disk may be at fault.
+ * call. The methods throw a DiskError if the disk might be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;
@@ -276,7 +276,9 @@ export class OpenDirectories {
     return directory;
   }
 
-  /** Syncs the open directories and their parents. A parent directory may be new and not yet synced. Never rejects. */
+  /**
+   * Syncs the open directories and their parents. A parent directory might be new and not yet synced. Never rejects.
+   */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),

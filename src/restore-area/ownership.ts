@@ -139,8 +139,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. Before the check, waits while a restarted database server may be a copy, or
-   * another Tapegate may still be running.
+   * Checks whether this Tapegate is fenced. Before the check, waits while a restarted database server might be a copy,
+   * or another Tapegate might still be running.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -251,7 +251,7 @@ export class Ownership {
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
   }
 
-  /** Returns whether another database may have the same identity as this database. */
+  /** Returns whether another database might have the same identity as this database. */
   async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
     const location = await this.findLocation(site);
     if (findMove(site.location, location) !== undefined || this.watchedSince !== undefined) return true;

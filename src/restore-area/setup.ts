@@ -69,7 +69,7 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it. A registered disk may be changed while it is not
+ * Registers a restore disk, or changes its allocation, and marks it. A registered disk can be changed while it is not
  * mounted.
  * @param input.create whether to create a missing mount point, as a directory on the parent file system
  * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
@@ -272,8 +272,8 @@ export async function foldsNames(root: string): Promise<boolean> {
 }
 
 /**
- * Marks a disk for the first time. Does not mark a disk that another host has already marked, because this host may see
- * only the directory under the mount point.
+ * Marks a disk for the first time. Does not mark a disk that another host has already marked, because this host might
+ * see only the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);

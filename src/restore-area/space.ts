@@ -1,5 +1,5 @@
 /**
- * Measures the actual free space on restore disks, because other programs may fill them.
+ * Measures the actual free space on restore disks, because other programs can fill them.
  *
  * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
  * most a second, and only while the disk's row in the database is unchanged. A disk that does not respond in time is

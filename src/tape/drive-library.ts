@@ -11,7 +11,7 @@ import { TapeError } from '../core/errors.js';
 export class VolumeError extends TapeError {}
 
 /**
- * Reports that the drive is busy, broken or misconfigured. The engine may use another drive for the volume immediately.
+ * Reports that the drive is busy, broken or misconfigured. The engine can immediately use another drive for the volume.
  */
 export class DriveError extends VolumeError {}
 
@@ -105,7 +105,7 @@ export interface WritableLibrary extends DriveLibrary {
 export interface MountedVolume {
   /**
    * Reads a file's bytes in order. The reader owns each chunk, and may reuse its memory. The engine reads files one
-   * after another, in the planned order, and may stop before the end of a file. Rejects if the signal aborts.
+   * after another, in the planned order, and can stop before the end of a file. Rejects if the signal aborts.
    * @throws TapeError PERMANENT if the volume does not contain the file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;

@@ -146,7 +146,7 @@ export const texts = () => listOf(text(LIST));
 
 /**
  * Schema of an HTTP URL. Rejects credentials in the URL, because the database would store them. Error messages omit the
- * URL, because it may contain credentials.
+ * URL, because it might contain credentials.
  */
 export const webUrl = () =>
   text().transform((value, ctx) => {

@@ -191,7 +191,7 @@ export interface StagingLibrary {
 
   /**
    * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and may reuse its memory. The
-   * reader may stop before the end of the file.
+   * reader can stop before the end of the file.
    * @param version the file's version, as the first read recorded it
    * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
    * @throws ChangedError if the file's version has changed. If a file has neither a checksum nor a recorded version,

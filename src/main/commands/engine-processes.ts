@@ -106,7 +106,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
         void each.begin();
       }
       await once(stop, 'abort');
-      // wait until the drives have finished their active files, which may take some seconds
+      // wait until the drives have finished their active files, which can take some seconds
       await Promise.all(drives.map((each) => each.stop()));
     },
   });

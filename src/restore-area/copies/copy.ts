@@ -45,7 +45,7 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // another engine may have removed the partial file
+  await unlinkPath(from).catch(ignoreMissing); // another engine might have removed the partial file
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
@@ -99,7 +99,7 @@ export async function readChecksum(
 /**
  * Compares the file at a copy's path with the copy's record.
  * @param tick called to report progress while the bytes are read
- * @throws TapeError TRANSIENT if the disk is unavailable, because the copy may still exist on the disk
+ * @throws TapeError TRANSIENT if the disk is unavailable, because the copy might still exist on the disk
  */
 export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file, { root }) =>
@@ -169,7 +169,7 @@ async function findState(
 }
 
 /**
- * Returns whether a regular file has the recorded inode, size and mtime. Ignores the device number, which may change
+ * Returns whether a regular file has the recorded inode, size and mtime. Ignores the device number, which can change
  * with each mount.
  */
 export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
@@ -178,7 +178,7 @@ export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stat
 }
 
 /**
- * Returns whether a file has the recorded size, mtime and ctime. Users cannot set a ctime. Ignores the inode, which may
+ * Returns whether a file has the recorded size, mtime and ctime. Users cannot set a ctime. Ignores the inode, which can
  * change with each mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {

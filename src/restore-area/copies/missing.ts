@@ -99,7 +99,7 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
 
 /**
  * Returns the copies that are missing from a disk. Returns no copies if the disk is unavailable or unreadable, because
- * the copies may still exist.
+ * the copies might still exist.
  */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
   try {

@@ -49,7 +49,7 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
 }
 
 /**
- * Sets a new directory's group and mode through its descriptor, because users who may write in the parent may have
+ * Sets a new directory's group and mode through its descriptor, because users who may write in the parent might have
  * replaced the directory.
  */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {

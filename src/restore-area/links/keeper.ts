@@ -137,7 +137,7 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. Never rejects, because the copy may be removed even if its link's
+   * Removes empty directories above a removed link. Never rejects, because the copy can be removed even if its link's
    * directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {

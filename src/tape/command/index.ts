@@ -48,7 +48,9 @@ const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
  */
 const SAFE = /^TAPE(?!GATE)/;
 
-/** Schema of an environment variable, `NAME=value`. Error messages never show the value, because it may be a secret. */
+/**
+ * Schema of an environment variable, `NAME=value`. Error messages never show the value, because it might be a secret.
+ */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
   if (name !== undefined && value !== undefined && SAFE.test(name) && !SECRET.test(name)) return [name, value] as const;

@@ -189,7 +189,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
 
-/** Returns a URL for error messages. Omits the query, which may contain a secret. */
+/** Returns a URL for error messages. Omits the query, which might contain a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }

@@ -12,7 +12,7 @@ const WHOLE = ['volume', 'file'];
 
 /**
  * Returns the schema of a setting that contains a command for a step such as `load`.
- * @param known the placeholders that the command may contain
+ * @param known the placeholders that the command can contain
  */
 function commandOf(usual: string, known: readonly string[]) {
   const has = `the placeholders are ${known.map((each) => `{${each}}`).join(', ')}`;

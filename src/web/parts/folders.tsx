@@ -3,7 +3,7 @@ import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 
 interface FoldersProps {
-  /** Search text, which may be empty. If the text begins with a slash, the part up to the last slash is a folder. */
+  /** Search text, possibly empty. If it begins with a slash, the part up to the last slash is a folder. */
   match: string;
   onSearch(text: string): void;
 }
