@@ -3,8 +3,8 @@
  * other.
  * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order. Locking a row
  * again is harmless.
- * - A transaction is allowed to lock a row without waiting (`SKIP LOCKED`, `NOWAIT`) at any time, because a lock taken
- * without waiting cannot cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
+ * - A transaction is allowed to lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`), because only
+ * waiting can cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
  * - A statement that changes a row also locks it, unless the transaction inserted it.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results. (No
  * lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers its messages.

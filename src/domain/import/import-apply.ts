@@ -242,7 +242,7 @@ const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) 
 
 /**
  * Condition that the file `f` keeps its old name in a library. A file keeps its name if its first copy stays on the
- * same volume, or if a library needs the name to find the second copy or to release a staged copy.
+ * same volume. It also keeps its name if a library needs the name to find the second copy, or to release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;

@@ -68,7 +68,7 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
-/** Charges files that another system has already granted, even if they exceed the quota. */
+/** Charges a quota for a request that another system has granted, even if the request exceeds the quota. */
 export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
 }
