@@ -22,17 +22,19 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
  * exceeded.
  */
 const fixedLimits = {
-  /** Maximum total size of all request bodies in memory, in MB, of which one caller may use at most three eighths. */
+  /**
+   * Maximum total size of all request bodies in memory, in MB. One caller may use at most three eighths of the maximum.
+   */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections, of which one client address may have at most half. The maximum is lower if the
-   * process may open only few file descriptors.
+   * Maximum number of open connections. One client address may have at most half of the connections. The maximum is
+   * lower if the process can open only a few file descriptors.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests per caller. */
   callerRequests: 500,
   /**
-   * Maximum number of concurrent downloads, each of which takes 1 MB of memory. One caller may have at most half of the
+   * Maximum number of concurrent downloads. Each download takes 1 MB of memory. One caller may have at most half of the
    * downloads.
    */
   downloads: 500,
@@ -42,11 +44,12 @@ const fixedLimits = {
   longLists: 16,
   /** Maximum number of paths in a request. */
   requestPaths: 250_000,
-  /** Maximum numbers of open patterns and of unresolved paths in a user's live requests. */
+  /** Maximum numbers of open patterns, and of unresolved paths, in a user's live requests. */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that are not in any request, and so are not charged to a quota.
+   * Maximum number of paths in a user's stage requests that are not in any request, and are therefore not charged to a
+   * quota.
    */
   unstagedPaths: 10_000_000,
   /**
@@ -62,11 +65,11 @@ const fixedLimits = {
   graphqlDepth: 12,
   graphqlBreadth: 200,
   graphqlComplexity: 100_000,
-  /** Time limits in seconds: for an HTTP request's header, for the whole request, and for an idle connection. */
+  /** Time limits in seconds for an HTTP request's header, for the whole request, and for an idle connection. */
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether the rate limit applies to unauthenticated callers on the gateway's host. */
+  /** Whether the rate limit applies to unauthenticated callers on the gateway's own host. */
   rateLocal: false,
 };
 
@@ -80,8 +83,8 @@ export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls to restore disks: half of the libuv threads, so that a stalled
- * disk cannot block all of them.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks. It is half of the libuv threads, so that a
+ * stalled disk cannot block all threads.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
@@ -215,8 +218,8 @@ export const settingsOfMethods = {
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
 /**
- * Settings that grant many rights when empty, although an empty value may be a mistake, such as an unset variable in a
- * compose file.
+ * Settings that grant many rights when empty. An empty value might be a mistake, such as an unset variable in a compose
+ * file.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; "none" closes them' },
@@ -292,8 +295,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Returns a setting, with its value, that shows that other hosts can reach the gateway. Callers' addresses are not
- * considered, because behind a proxy or tunnel, all callers seem to be on this host.
+ * If a setting shows that other hosts can reach the gateway, returns the setting's name and value. Does not consider
+ * callers' addresses, because behind a proxy or tunnel, all callers seem to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

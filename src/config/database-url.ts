@@ -1,9 +1,9 @@
 /** URLs of PostgreSQL servers, parsed as libpq parses them. */
 
 /**
- * Rewrites libpq's URL form without a host, `postgresql://user:password@/db?host=/socket`, which other URL parsers
- * reject. The user, the password and the port become parameters, which libpq also accepts. Returns any other URL
- * unchanged.
+ * Rewrites URLs that have a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because
+ * only libpq accepts them. The user, the password and the port become parameters, which libpq also accepts. Returns any
+ * other URL unchanged.
  */
 export function normalizeUrl(url: string): string {
   const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;

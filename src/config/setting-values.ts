@@ -28,8 +28,8 @@ export interface RoleRule {
 }
 
 /**
- * A Unix socket on which the gateway listens for a proxy. Only the socket's owner and the members of `group` may
- * connect.
+ * A Unix socket on which the gateway listens for a proxy. Only the socket's owner and the members of the group `group`
+ * can connect.
  */
 export interface ProxySocket {
   path: string;
@@ -53,14 +53,18 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that is open without credentials: to the addresses in `ranges`, or to all addresses if it is unset. */
+/**
+ * An endpoint that is open without credentials, to the addresses in `ranges`. If `ranges` is unset, the endpoint is
+ * open to all addresses.
+ */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
 /**
- * Allowed email recipients: any address, only the quota's own address, or the quota's own address and listed domains.
+ * Allowed email recipients: any address, only the quota's own address, or the quota's own address and addresses in
+ * listed domains.
  */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
@@ -183,7 +187,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** Matches a path that begins with one of the gateway's own paths, which is not allowed in its public URL. */
+/** Matches paths that the public URL must not have, because they begin with one of the gateway's own paths. */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -193,7 +197,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses an origin. Rejects `*`, because it would let any website's pages spend quotas. */
+/** Parses an origin. Rejects `*`, because any website's pages could then spend quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
@@ -224,7 +228,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses the sender of emails, which is an address, with or without a name. */
+/** Parses an email sender: an address, with or without a name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
@@ -247,7 +251,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns a group's gid. Runs getent, because the group may be defined in a directory service. */
+/** Returns a group's gid. Runs getent, because a directory service might define the group. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

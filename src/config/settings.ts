@@ -13,7 +13,7 @@ import * as values from './setting-values.js';
 /** Each setting's environment variable, and its default as shown in the documentation. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
-/** Defines a setting whose default is `fallback`. */
+/** Defines a setting with the default `fallback`. */
 const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: string) =>
   value.prefault(fallback).register(variables, { variable, fallback });
 
@@ -21,7 +21,7 @@ const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: str
 const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
   value.optional().register(variables, { variable, fallback: 'unset' });
 
-/** Defines a setting with the value `empty` if its variable is unset. */
+/** Defines a setting that has the value `empty` if its variable is unset. */
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
@@ -51,7 +51,7 @@ const directory = parsed(values.parseDirectory, 'an absolute path without "." or
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
-/** A URL, which must name every server's host if it lists several servers. */
+/** A URL. If it lists several servers, it must name each server's host. */
 const url = (choice: UrlChoice): z.ZodType<string, string> =>
   z.string().superRefine((value, ctx) => {
     const urls = splitHosts(value);
@@ -368,7 +368,7 @@ export const schema = z.object({
 
 type Field = z.ZodType & { description?: string | undefined };
 
-/** Returns the settings in a part of the schema, in schema order, each with its path. */
+/** Returns the settings in a part of the schema, in order, each with its path. */
 export function listSettings(part: z.ZodObject = schema, above: string[] = []): { path: string[]; field: Field }[] {
   return Object.entries(part.shape).flatMap(([key, field]) =>
     field instanceof z.ZodObject

@@ -1,17 +1,15 @@
 /**
- * A pool of buffers for data in flight. With a new buffer for each chunk, an engine was four times slower, because of
- * garbage collection. Each block has a single owner, which returns it to the pool or leaves it to the garbage
- * collector.
+ * A pool of buffers for data in flight. Without the pool, an engine that allocated a buffer for each chunk was four
+ * times slower, because of garbage collection. Each block has one owner, which returns it to the pool or leaves it to
+ * the garbage collector.
  */
 
-/**
- * Block size in bytes, which is also the maximum size of the chunks that `joinPieces` yields. A block fits into
- * processor caches.
- */
+/** Block size in bytes, and maximum size of the chunks that `joinPieces` yields. A block fits into processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Chunks below this size in bytes are copied, because limits would not count the memory that nearly empty blocks waste.
+ * Chunks below this size in bytes are copied to smaller buffers, because limits do not count the unused part of a
+ * block.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -20,7 +18,7 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Takes a block from the pool. The block may still contain an earlier owner's bytes. */
+/** Takes a block from the pool. The block might still contain bytes from an earlier owner. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);
@@ -28,8 +26,8 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Cuts the bytes from `start` to `end` out of a block. Only the owner of the returned chunk may use the block
- * afterwards.
+ * Cuts the bytes from `start` to `end` out of a block. Afterwards, only the owner of the returned chunk may use the
+ * block.
  */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   const chunk = block.subarray(start, end);

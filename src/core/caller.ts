@@ -26,7 +26,7 @@ export interface Caller {
   groups: readonly string[];
   /** Users whose requests the caller may see. */
   reads: Quotas;
-  /** Whether the caller is read-only, whatever its roles. */
+  /** Whether the caller is read-only, even if its roles permit changes. */
   isReadOnly?: boolean;
   /** Whether the caller's token is limited to its scopes, which never include `manage`. */
   isScoped?: boolean;
@@ -66,13 +66,13 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns a text that differs between callers with different names, authentication methods, tokens or rights. */
+/** Returns a text that is different for callers with different names, authentication methods, tokens or rights. */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**
- * Returns the name under which a caller owns objects. A user owns objects under the user's own name, whatever the
+ * Returns the name under which a caller owns objects. A user owns objects under the user's own name, regardless of the
  * authentication method. Services, operators, and users with a colon in their name get a prefix.
  */
 export function ownerOf(caller: Caller): string {

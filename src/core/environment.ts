@@ -57,7 +57,7 @@ export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
 
 export interface UrlChoice {
   protocols: string[];
-  /** Whether the URL must contain a host. If false, the URL may name a Unix socket instead. */
+  /** Whether the URL must contain a host. If not, the URL can name a Unix socket instead. */
   needsHost: boolean;
 }
 
@@ -69,8 +69,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether the user or password in a URL is incorrectly percent-encoded. Messages show a URL's path, which would
- * include the part of a password after an unencoded `/`, `?` or `#`.
+ * Returns whether the user or password in a URL is incorrectly percent-encoded. Error messages show a URL's path. If a
+ * password contains an unencoded `/`, `?` or `#`, the path would include part of the password.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');

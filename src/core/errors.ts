@@ -1,6 +1,7 @@
 /**
  * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
- * - `UserError`: a caller's mistake. Callers see its message unchanged. rest/ and graphql/ map its code to a response.
+ * - `UserError`: a caller's mistake. Callers see the error's message unchanged. rest/ and graphql/ map the error's code
+ * to a response.
  * - `TapeError`: an error that a tape library reported.
  * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry may
  * repeat a change that is already stored.
@@ -34,8 +35,8 @@ export class UserError extends Error {
 }
 
 /**
- * Thrown for an invalid field value. The message consists of the field's name and `problem`. REST or GraphQL may show
- * another name for the field.
+ * Thrown for an invalid field value. The message consists of the field's name and the text in `problem`. REST and
+ * GraphQL can show another name for the field.
  */
 export class InvalidInputError extends UserError {
   readonly field: string;
@@ -91,7 +92,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** Thrown if a user would exceed a site limit, which the setting named by `limit` defines. */
+/** Thrown if a user would exceed a site limit. `limit` names the setting that defines the limit. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -147,8 +148,8 @@ export class InUseError extends UserError {
 }
 
 /**
- * A temporary failure. `away`: the database does not respond; the process logs this only once. `busy`: the operation
- * took too long, or found no free capacity.
+ * A temporary failure. `away`: the database does not respond. The process logs the start of an outage, but not each
+ * failure. `busy`: the operation took too long, or found no free capacity.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -190,9 +191,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Error classes. The class decides whether Tapegate retries a failed recall. A TRANSIENT error may resolve itself, and
- * a PERMANENT error would recur on every retry. A MEDIA error concerns the cartridge, a SPACE error disk space, and a
- * POLICY error a site rule.
+ * Error classes. The class determines whether Tapegate retries a failed recall. A TRANSIENT error might resolve itself,
+ * and a PERMANENT error would recur on every retry. A MEDIA error is caused by the cartridge, a SPACE error by a lack
+ * of disk space, and a POLICY error by a site rule.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -207,7 +208,7 @@ export class TapeError extends Error {
   }
 }
 
-/** Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate may own them. */
+/** Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate might own them. */
 export class FencedError extends Error {
   constructor(reason: string) {
     super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
@@ -232,8 +233,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. A busy database is only a warning, and an unresponsive one is not logged here, because
- * db/pulse.ts logs it.
+ * Logs an unexpected failure. A busy database is only a warning. A database that does not respond is not logged here,
+ * because db/pulse.ts logs it.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -259,7 +260,7 @@ export function isExhausted(error: unknown): boolean {
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
 }
 
-/** Returns an error's label in metrics: a code, an HTTP status or INTERNAL. */
+/** Returns an error's label in metrics: an error code, an HTTP status or INTERNAL. */
 export function classOf(error: unknown): string {
   if (error instanceof UserError) return error.code;
   if (error instanceof OverShareError) return 'OVER_SHARE';

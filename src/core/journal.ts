@@ -17,7 +17,7 @@ const PRIORITIES = [
 const ERROR = 50;
 
 /**
- * Returns whether standard error still leads to systemd's journal: it may have been redirected after systemd started
+ * Returns whether standard error still leads to systemd's journal. It might have been redirected after systemd started
  * the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
@@ -45,12 +45,12 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
 /** Returns the pino level at the start of a JSON log line. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
-/** Time limit for the program `systemd-notify`, which waits until systemd has read the message. */
+/** Time limit for the program `systemd-notify`. The program waits until systemd has read the message. */
 const NOTIFY_MS = 10_000;
 
 /**
- * Notifies systemd that this service, which has `Type=notify`, is ready. Node.js cannot send to systemd's socket, so
- * this function runs `systemd-notify`. The systemd unit must set `NotifyAccess=all`.
+ * Notifies systemd that this service is ready. The service must have `Type=notify`. Node.js cannot send to systemd's
+ * socket, so this function runs `systemd-notify`. The systemd unit must also set `NotifyAccess=all`.
  * @returns the error message if the notification failed
  */
 export async function notifyReady(env: Environment): Promise<string | undefined> {

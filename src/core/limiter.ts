@@ -1,4 +1,7 @@
-/** Limits concurrent work. Waiting calls are admitted round-robin by key, and for each key in order of arrival. */
+/**
+ * Limits concurrent work. Waiting calls are admitted round-robin by key. Calls with the same key are admitted in order
+ * of arrival.
+ */
 
 interface Waiting {
   cost: number;
@@ -67,7 +70,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // the next waiting call may cost less
+        this.admitNext(); // the next waiting call might cost less, and fit
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });

@@ -1,6 +1,6 @@
 /**
  * Caches results that depend only on a short text in a request, such as a host or an address. The cache is small,
- * because any client may send new texts.
+ * because clients can send any number of different texts.
  */
 
 const MOST = 200;

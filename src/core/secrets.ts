@@ -34,7 +34,7 @@ const LEAST_LENGTH = 4;
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
-  // the longest secret comes first, because a secret may contain another secret
+  // sort the longest secret first, because a secret might contain another secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
   // replace a secret only as a whole word, and never as a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');

@@ -1,6 +1,6 @@
 /**
- * Shows an error's position in the source files. Node.js could do so itself, but would read all source maps at every
- * start.
+ * Shows an error's position in the source files. Node.js itself can show source positions, but would then read all
+ * source maps at every start.
  */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';

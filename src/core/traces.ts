@@ -1,25 +1,25 @@
 /**
  * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass traces to each other as `traceparent` values (W3C Trace Context), which the database stores with
- * requests.
+ * Processes pass traces to each other as `traceparent` values (W3C Trace Context). The database stores these values
+ * with requests.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** The `traceparent` for child spans; undefined if the trace is not recorded. */
+  /** The `traceparent` value for child spans; undefined if the trace is not recorded. */
   traceparent: string | undefined;
   /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;
 }
 
-/** Matches a version 00 `traceparent` with nonzero ids. */
+/** Matches a `traceparent` value with version 00 and nonzero ids. */
 const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
 
 let tracing: { api: Api; tracer: Tracer } | undefined;
 
-/** Enables tracing. @param api the OpenTelemetry API, which only a process with tracing loads */
+/** Enables tracing. @param api the OpenTelemetry API; a process without tracing does not load it */
 export function traceBy(api: Api, tracer: Tracer): void {
   tracing = { api, tracer };
 }

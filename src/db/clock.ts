@@ -1,7 +1,7 @@
 /**
- * Computes the database server's time between readings of the server's clock. A reading that contradicts the time
- * elapsed in this process is ignored. After a contradictory reading, the clock continues from earlier readings until
- * the server's clock is plausible again, or its new time is accepted (domain/clock.ts).
+ * Computes the database server's time between readings of the server's clock. A reading is ignored if it contradicts
+ * the time that has elapsed in this process. After a contradictory reading, the clock continues from earlier readings,
+ * until the server's clock is plausible again or its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -18,15 +18,18 @@ const DRIFT = 0.1;
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * Maximum change of the server's clock relative to this host's clock in ten minutes; a larger change is a jump. NTP
- * slews a clock by at most 0.3 s in ten minutes, and steps it only when a host starts.
+ * Maximum change of the server's clock relative to this host's clock in ten minutes. A larger change is a jump. NTP
+ * slews a clock by at most 0.3 s in ten minutes, and steps a clock only when its host starts.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
 /** Length of the shortest host suspension that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
-/** Seconds since this host's start. `elapsed` includes the time that the host was suspended, and `running` does not. */
+/**
+ * Seconds since this host started. `elapsed` includes the time during which the host was suspended, and `running` does
+ * not.
+ */
 export interface HostTime {
   running: number;
   elapsed: number;
@@ -42,21 +45,21 @@ export function readHostTime(): HostTime {
 }
 
 /**
- * Returns an identifier that changes whenever this host starts. Two `HostTime` values are comparable only if the
+ * Returns an identifier that changes whenever this host starts. Two `HostTime` values can be compared only if the
  * identifier was the same for both.
  */
 export function readBoot(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
   } catch {
-    // without a boot id, return a random identifier, so that a process compares only its own readings
+    // without a boot id, return a random identifier, so that a process does not use other processes' readings
     return `${hostname()} ${randomUUID()}`;
   }
 }
 
 /**
  * Returns the seconds between two `HostTime` values of one host. Uses `elapsed` only after a suspension, because in
- * some containers it starts at 0 when the container starts.
+ * some containers it counts from the container's start.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
@@ -74,13 +77,13 @@ export class DatabaseClock {
   private last = 0;
   /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** The plausible reading of the server's clock with which later readings are compared. */
+  /** The plausible reading of the server's clock to which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading of the server's clock, unless the current reading is more exact and agrees with the new reading. A
-   * reading from a slow answer is inexact, but still shows whether the server's clock was set or this host stalled.
+   * Adopts a reading of the server's clock. Keeps the current reading if it is more exact and agrees with the new one.
+   * A reading from a slow answer is inexact, but still shows whether the server's clock was set or this host stalled.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */
@@ -120,13 +123,13 @@ export class DatabaseClock {
     return this.aheadMicros / 1e6;
   }
 
-  /** Returns the server's time in seconds since 1970, plausible or not. */
+  /** Returns the server's time in seconds since 1970, whether or not the time is plausible. */
   get serverSeconds(): number {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
   /**
-   * Sets this clock to a time from a source other than the server's clock.
+   * Sets this clock to a time that does not come from the server's clock.
    * @param seconds the new time, in seconds since 1970
    */
   hold(seconds: number): void {
@@ -135,7 +138,7 @@ export class DatabaseClock {
     this.aheadMicros = this.read.origin - this.origin;
   }
 
-  /** Sets this clock to the server's time, plausible or not. */
+  /** Sets this clock to the server's time, whether or not the time is plausible. */
   accept(): void {
     const { origin, doubt } = this.read;
     this.origin = origin;

@@ -15,7 +15,7 @@ export interface ConnectionLimits {
   database: string;
   isSuperuser: boolean;
   /**
-   * The server's connection limit, minus the connections reserved for superusers and for roles with
+   * The server's connection limit, without the connections reserved for superusers and for roles with
    * `pg_use_reserved_connections`.
    */
   ofServer: number;
@@ -30,7 +30,7 @@ const LIMITS = sql`SELECT session_user::text AS role, d.datname::text AS databas
   FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`;
 
 /**
- * @returns a warning if the process may need more connections under load than the server allows
+ * @returns a warning if, under load, the process might need more connections than the server allows
  * @throws Error if the server allows fewer connections than an idle process needs
  */
 export async function checkConnections(db: Database, needs: Needs): Promise<string | undefined> {
@@ -46,7 +46,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
       of: 'max_connections of the server',
       run: 'raise max_connections, and restart the server',
     },
-    // skip the limits for the role and the database, which do not apply to superusers
+    // skip the role's and the database's limits, which do not apply to superusers
     ...(limits.isSuperuser
       ? []
       : [

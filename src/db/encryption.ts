@@ -1,12 +1,12 @@
 /**
- * Supports `sslmode` in a database URL as libpq does. The driver pg never tries both with and without encryption, so
- * this module does, and remembers what a server accepts. The mode `require` is stricter than in libpq: Tapegate checks
- * the certificate, as with `verify-full`.
+ * Supports `sslmode` in a database URL as libpq does. The driver pg makes only one attempt, with or without encryption.
+ * This module adds the second attempt, and remembers what each server accepts. The mode `require` is stricter than in
+ * libpq: Tapegate checks the certificate, as with `verify-full`.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
 /**
- * For each `sslmode` that allows a second attempt, the modes for the first and the second attempt. All other modes
+ * For each `sslmode` that allows a second attempt: the modes for the first and the second attempt. All other modes
  * allow only one attempt.
  */
 const ways = new Map<string, readonly [first: string, second: string]>([
@@ -17,21 +17,21 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs, without secrets, for which only the second mode is tried, because the server refused the first. */
+/** URLs, without secrets, for which only the second mode is tried, because the server refused the first mode. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 
 export interface Encryption {
-  /** The URL in the form that pg understands. */
+  /** The URL in a form that pg understands. */
   url: string;
-  /** @returns whether the server refused the first `sslmode`, so that the caller must try the second */
+  /** @returns whether the server refused the first mode, so that the caller must try the second mode */
   learn(error: unknown): boolean;
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * If the server does not support TLS and this process has never reached it, returns an error with the remedy, because
-   * a retry cannot succeed. Returns any other error unchanged.
+   * Returns an error with the remedy if the server does not support TLS and this process has never reached the server,
+   * because a retry cannot succeed. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -61,7 +61,7 @@ export function readEncryption(url: string): Encryption {
 }
 
 /**
- * Rewrites the URL for the driver pg, which would otherwise warn about `sslmode` values that will change their meaning.
+ * Rewrites the URL for the driver pg. Otherwise, pg would warn about `sslmode` values that will change their meaning.
  */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
@@ -74,8 +74,8 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
 /**
- * Whether pg reports that the server does not support TLS. The check compares the message, because pg does not give the
- * error a code.
+ * Whether pg reports that the server does not support TLS. The check compares error messages, because pg does not give
+ * this error a code.
  */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 
@@ -86,8 +86,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Whether the error concerns encryption. Code `28000` means that pg_hba.conf lacks an entry for encrypted or for
- * unencrypted connections.
+ * Whether the error concerns encryption. Code `28000` means that pg_hba.conf does not have an entry for encrypted
+ * connections, or for unencrypted connections.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -6,8 +6,8 @@ import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for one server after another, in the order in the URL, until a call succeeds.
- * @throws if all servers fail: an error that a server reported takes precedence over a network error
+ * Calls `ask` for each server, in the order in the URL, until a call succeeds.
+ * @throws if all servers fail; an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
   const errors: unknown[] = [];
@@ -40,7 +40,7 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /** Returns connection settings, which name the server that accepts writes if there are several servers. */
+  /** Returns connection settings. If there are several servers, the settings name the server that accepts writes. */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

@@ -1,7 +1,7 @@
 /**
  * Manages all of a process's connections to the database. If the database stops answering, closes all connections
- * together, and does not open any until it answers again. As a result, callers soon get an error instead of waiting for
- * a server that hangs.
+ * together. Does not open any until the database answers again. Callers therefore soon get an error, instead of waiting
+ * for a server that hangs.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -19,9 +19,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for the results of raw SQL. An int8 or whole numeric (a sum of sizes, which may exceed 64 bits) becomes a
- * bigint, and a timestamp becomes text. Only the connection pool uses the parsers, because Prisma's adapter fails if
- * int8 is a bigint.
+ * Parsers for the results of raw SQL. An int8 or whole numeric becomes a bigint, because a sum of sizes might exceed 64
+ * bits. A timestamp becomes text. Only the connection pool uses the parsers, because Prisma's adapter does not accept
+ * an int8 as a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -53,7 +53,7 @@ export class SocketClient extends pg.Client {
     sockets.set(this, socket);
     this.setUp = setUp;
     this.encryption = encryption;
-    this.on('error', () => {}); // ignore the error, because the running query fails, too, and the client emits 'end'
+    this.on('error', () => {}); // ignore the error: the running query fails, too, and the client emits 'end'
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
@@ -84,7 +84,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // send one message, to which the server replies with one result per statement
+      // send one message; the server replies with one result per statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -94,7 +94,7 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** Returns a statement that is sent in the same message as the session settings, to avoid a round trip. */
+  /** Returns a statement to send in the same message as the session settings, which saves a round trip. */
   protected question(): string {
     return '';
   }
@@ -106,19 +106,19 @@ export class SocketClient extends pg.Client {
   protected check(_answer: pg.QueryResult | undefined): void {}
 }
 
-/** A client that leaves its session's settings unchanged, because other programs may share the session. */
+/** A client that leaves its session's settings unchanged, because other programs might share the session. */
 export class BareClient extends SocketClient {
   protected override async begin(): Promise<this> {
     return this;
   }
 }
 
-/** Errors after which a second attempt to connect, with another `sslmode`, may succeed (encryption.ts). */
+/** Errors after which a second attempt to connect, with another `sslmode`, might succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
 /**
- * Connects. If the server refuses the first attempt and `sslmode` is allow or prefer, switches encryption on or off and
- * tries again.
+ * Connects. If the server refuses the first attempt, and `sslmode` is `allow` or `prefer`, tries again with encryption
+ * switched on or off.
  */
 export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
   const first = make();
@@ -141,8 +141,8 @@ const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
 /**
- * If the role may not change a setting that the site has set, adds the command that removes the site's setting to the
- * error.
+ * If the role may not change a setting that the site has set, adds to the error the command that removes the site's
+ * setting.
  */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
@@ -153,11 +153,14 @@ function withRemedy(error: unknown): unknown {
   });
 }
 
-/** Closes a connection without notifying the server, which may hang. Queries on the connection fail with `error`. */
+/**
+ * Closes a connection without notifying the server, because the server might hang. Queries on the connection fail with
+ * `error`.
+ */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  // close a client of another class normally, although a server that hangs may delay the close
+  // close a client of another class normally, although a server that hangs might delay the close
   else void client.end().catch(() => {});
 }
 
@@ -169,7 +172,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Time after which a connection discards its cached query plans. A new plan takes only 0.1 ms. */
+/** Time after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -212,8 +215,8 @@ export class Line {
       }
 
       /**
-       * Converts the error in an 'error' event with `toUnavailable`. The event tells a pool that a connection broke
-       * during a query.
+       * Converts an 'error' event's error with `toUnavailable`. The event tells the pool that a connection broke during
+       * a query.
        */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {
@@ -244,7 +247,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error, because the next query reports it
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error: the next query will report it
       }
 
       /** Sends a query. If sending fails, returns a promise that is already rejected (transaction.ts). */
@@ -258,12 +261,12 @@ export class Line {
     };
   }
 
-  /** After this call, refuses connections to any database other than the current one. */
+  /** Afterwards, refuses connections to any database other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Closes all connections, busy or not, and does not open any until `mend` is called. */
+  /** Closes all connections, including busy ones, and does not open any until `mend` is called. */
   cut(): void {
     this.isCut = true;
     this.drop();
@@ -281,7 +284,10 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** For queries from Prisma's adapter, replaces its timestamp parser, which would convert timestamps to Date. */
+/**
+ * For queries from Prisma's adapter, replaces the adapter's timestamp parser. That parser would convert timestamps to
+ * Date.
+ */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -305,8 +311,8 @@ const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 /** Codes of errors that occur if PostgreSQL is out of resources, or if a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
- * Messages of the driver's errors, which do not have codes. The last message means that the process used its pool after
- * closing it.
+ * Messages of errors from the driver, which do not have codes. The last message means that the process used its pool
+ * after closing it.
  */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
@@ -317,7 +323,7 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
  */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // keep the open connections, because the database still answers
+  // keep the open connections: the database still answers
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
@@ -333,15 +339,15 @@ export function toUnavailable(error: unknown): unknown {
 
 /**
  * Returns whether PgBouncer reports that the connection to PostgreSQL was lost. PostgreSQL itself reports the same
- * error for an unreadable message, and then also closes the connection.
+ * error for a message that it cannot read, and then also closes the connection.
  */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
 }
 
 /**
- * Returns whether a wait for a lock timed out. Compares the name of the PostgreSQL routine that reported the error,
- * because a failed `NOWAIT` has the same code, and the message depends on the server's language.
+ * Returns whether a wait for a lock timed out. Compares the name of the PostgreSQL routine that reported the error. A
+ * failed `NOWAIT` has the same error code, and the error message depends on the server's language.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

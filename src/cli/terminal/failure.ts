@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** The interruption of a command. If the message is empty, the command does not print it. */
+/** The interruption of a command. The command does not print an empty message. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
@@ -77,7 +77,7 @@ function describeChoice(): string {
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
-/** Options that are not named like their GraphQL fields. */
+/** Options with names that differ from their GraphQL fields' names. */
 const OTHER_NAMES = new Map([
   ['events', '--event'],
   ['expiresAt', '--expires'],
@@ -88,12 +88,12 @@ const OTHER_NAMES = new Map([
   ['quotas', '--quota'],
 ]);
 
-/** Returns the option that belongs to a GraphQL field, such as `--depth-bytes` for `depthBytes`. */
+/** Returns the option for a GraphQL field, such as `--depth-bytes` for `depthBytes`. */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
  * If a message begins with a GraphQL field's name, replaces the name with the command's option for the field.
- * @param own the command's argument names, by GraphQL field name
+ * @param own the command's names for arguments, by GraphQL field name
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES.get(field) ?? optionOf(field);

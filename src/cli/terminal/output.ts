@@ -11,7 +11,7 @@ export interface OutputOptions {
   json?: boolean;
 }
 
-/** Prints a JSON document on one line, with exact integers. */
+/** Prints a JSON document on one line. Integers keep all digits. */
 export function printJson(value: unknown): void {
   stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
 }
@@ -64,9 +64,9 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table whose columns are as wide as their widest cells. In a terminal, truncates columns to the terminal's
- * width. If the terminal is too narrow for a table, prints each cell on its own line. Does not truncate with `--wide`,
- * or if standard output is not a terminal.
+ * Prints a table. Each column is as wide as its widest cell. In a terminal, truncates columns to the terminal's width.
+ * If the terminal is too narrow for a table, prints each cell on its own line. Does not truncate with `--wide`, or if
+ * standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -107,7 +107,7 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Minimum width at which `printFacts` wraps a value, even if the terminal is narrower. */
+/** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
 /** Prints an object's values, each after its name, wrapped to the terminal's width. */

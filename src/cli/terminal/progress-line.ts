@@ -88,7 +88,7 @@ const MAX_BAR = 30;
 const MIN_BAR = 5;
 
 /**
- * Returns a bar followed by a text, which together fit on one line in the terminal.
+ * Returns a bar and a text that together fit on one line in the terminal.
  * @param part the completed part, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {

@@ -15,7 +15,7 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // reuse the formatter, because creating it takes a seventh of a command's start time
+  // reuse the formatter: creating one takes a seventh of the time that a command needs to start
   // the locale `sv-SE` formats times almost as ISO 8601 does
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
@@ -59,7 +59,7 @@ const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no eng
 /**
  * Returns a text that says when a request will be done.
  * @param why the server's reason if the end is unknown
- * @param nextTry when a failed file will be tried again
+ * @param nextTry when Tapegate tries to restore a failed file again
  */
 export function formatEnd(
   now: string,

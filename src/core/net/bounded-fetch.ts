@@ -1,6 +1,6 @@
 /**
  * `fetch` with time and size limits, for servers that stall or never end a response. Node.js can lose a request's abort
- * signal while the response is read, and an endless response would fill memory.
+ * signal while the response is read, and an endless response would exhaust memory.
  */
 
 /** Maximum size of a response in bytes. Identity providers' documents and token responses take only a few kilobytes. */
@@ -12,7 +12,7 @@ const EMPTY = [204, 205, 304];
 /**
  * Returns a response whose body has been read completely.
  * @param options.signal aborts the request, as for `fetch`
- * @throws Error if the whole response takes longer than `ms`, or its body is larger than 1 MB
+ * @throws Error if reading the whole response takes longer than `ms`, or the body is larger than 1 MB
  */
 export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
   const end = new AbortController();

@@ -24,7 +24,8 @@ const isSpecial4 = createRangeTest([
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// excludes IPv6 addresses that contain an IPv4 address (mapped, NAT64, 6to4, Teredo), which may be private
+// exclude IPv6 addresses that contain an IPv4 address (mapped, NAT64, 6to4, Teredo), because the IPv4 address might be
+// private
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 
@@ -40,14 +41,14 @@ function isPublic(address: string): boolean {
 
 /**
  * Link-local addresses, and cloud metadata services, which give credentials to any caller. Webhooks never call these
- * addresses, even if the site lists them or a listed name resolves to them.
+ * addresses, even if the site lists them, or lists a name that resolves to them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
 /**
- * Prefixes of IPv6 addresses that contain an IPv4 address, and the index of the 16-bit group where the IPv4 address
+ * Prefixes of IPv6 addresses that contain an IPv4 address, each with the index of the 16-bit group where that address
  * begins.
  */
 const CONTAINING: [prefix: string, at: number][] = [
@@ -67,7 +68,7 @@ function isForbidden(given: string): boolean {
   return containing.some(({ isIn, at }) => isIn(address) && isForbidden4(readIpv4(address, at)));
 }
 
-/** Returns the IPv4 address in the 16-bit groups `at` and `at` + 1 of an IPv6 address. */
+/** Returns the IPv4 address in an IPv6 address's 16-bit groups `at` and `at` + 1. */
 function readIpv4(address: string, at: number): string {
   const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` converts an IPv4 part to groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');

@@ -1,5 +1,3 @@
-/** Formats and parses sizes in bytes. */
-
 /** Formats a size with three digits and a decimal unit: `1.50 MB`. */
 export function formatBytes(bytes: bigint | number | string): string {
   const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];

@@ -1,4 +1,4 @@
-/** Makes text from users safe to show on a terminal, in an email or in an error message. */
+/** Makes text from users safe to show in a terminal, an email or an error message. */
 
 /** Control characters (C0 and C1), line separators, and characters that change the text direction (Bidi_Control). */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters

@@ -3,7 +3,7 @@ import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** A request's file counts, named like the GraphQL fields. */
+/** A request's file counts, under the names of the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -12,7 +12,7 @@ export interface RequestedFiles {
 }
 
 /**
- * Returns how many requested paths are unknown or do not fit in the quota. Does not count files that exceed the
+ * Returns how many requested paths are unknown, or do not fit into the quota. Does not count files that exceed the
  * request's own limits.
  */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>

@@ -12,7 +12,7 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** Directories whose contents a backup omits, because a server recreates them at each start. */
+/** Directories that a backup leaves empty, because a server recreates their contents at each start. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
@@ -21,7 +21,8 @@ const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /**
- * Path of the control file, which a backup copies last. A control file copied earlier would not match the other files.
+ * Path of the control file, which a backup copies last. If the control file were copied earlier, it would not match the
+ * other files.
  */
 const CONTROL = 'global/pg_control';
 
@@ -54,13 +55,13 @@ async function listInto(listed: Listed, dataDir: string, directory: string): Pro
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
-    // back up a link as an empty directory; for example, `pg_wal` may be a link to another disk
+    // back up a link as an empty directory: `pg_wal`, for example, might be a link to another disk
     else listed.directories.push(name);
   }
 }
 
 /**
- * @param to.owner the copy's owner; default: this process's user
+ * @param to.owner the copy's owner, by default this process's user
  * @returns the file's entry for the manifest; undefined if the file no longer exists
  */
 export async function copyFile(
@@ -92,7 +93,7 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/** Reads pg_control until two reads return the same bytes, because the server may be writing to the file. */
+/** Reads pg_control until two reads return the same bytes, because the server might be writing to the file. */
 function readWhole(fd: number): Buffer {
   const read = () => {
     const buffer = Buffer.alloc(CHUNK);
@@ -113,7 +114,7 @@ export async function createDirectories(
   }
 }
 
-/** Syncs directories, so that the names of new files survive a power failure. */
+/** Syncs directories to disk, so that the names of new files survive a power failure. */
 export async function syncDirectories(root: string, directories: readonly string[]): Promise<void> {
   for (const directory of ['', ...directories]) {
     const handle = await open(path.join(root, directory), constants.O_RDONLY);

@@ -10,7 +10,7 @@ const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 interface Table {
   name: string;
   columns: string[];
-  /** Names of tables that this table's foreign keys refer to, and that must therefore be copied earlier. */
+  /** Names of the tables to which this table's foreign keys refer, and which must be copied earlier. */
   needs: string[];
 }
 
@@ -22,12 +22,12 @@ const TABLES = `SELECT c.relname::text AS name,
   FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL($1)
   ORDER BY c.relname`;
 
-/** Tables with rows only in a database that is already in use. */
+/** Tables that are empty unless the database has been used. */
 const USED = ['tape_file', 'request', 'quota', 'api_token', 'running_process'];
 
 /**
  * Copies all rows in one transaction. If the process is killed, the target database stays empty.
- * @param from the source database, which no client may change during the copy
+ * @param from the source database, which must not change during the copy
  * @param to a database with the same schema
  * @throws Error if the database `to` is in use
  */
@@ -57,7 +57,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables in an order in which each comes after those that its foreign keys refer to */
+/** @returns the tables, each of them after the tables to which its foreign keys refer */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

@@ -1,8 +1,8 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
  * the WAL written during the copy. A restored server replays the WAL to reach the state at the end of the backup.
- * `pg_backup_start` and `pg_backup_stop` delimit the backup, which does not take locks. A replication slot retains the
- * WAL until the backup's connection ends.
+ * `pg_backup_start` and `pg_backup_stop` mark the start and end of the backup. The backup does not take locks. A
+ * replication slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -24,7 +24,7 @@ interface BackupTask {
 }
 
 /**
- * Creates the backup. If the process is killed, `target` does not exist, but a directory `<target>.partial-…` may
+ * Creates the backup. If the process is killed, `target` does not exist, but a directory `<target>.partial-…` might
  * remain.
  */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
@@ -37,7 +37,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
-  client.on('error', () => {}); // ignore the error, because the running query also reports it
+  client.on('error', () => {}); // the running query also reports the error
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -47,19 +47,19 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncDirectories(path.dirname(target), []);
     return manifest;
   } finally {
-    // ignore the error, because the server discards an unfinished backup when the connection ends
+    // ignore the error: the server discards an unfinished backup when the connection ends
     await client.end().catch(() => {});
     await rm(partial, { recursive: true, force: true });
   }
 }
 
 /**
- * Rejects a target inside the database's directory, because the backup would contain itself and all earlier backups
- * there.
+ * Rejects a target inside the database's directory, because each backup would contain itself and all earlier backups in
+ * it.
  */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
-  if (!existsSync(above)) return; // skip the check, because creating the backup reports the missing directory
+  if (!existsSync(above)) return; // skip the check: creating the backup will report that the directory is missing
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
   if (isWithin) throw new Error(`${target} is inside the database directory (${dataDir}): name another directory`);
 }

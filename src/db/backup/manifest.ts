@@ -1,4 +1,4 @@
-/** The format of `manifest.json` in a backup, where the directory `postgres` contains the cluster's files. */
+/** The format of a backup's `manifest.json`. The backup's directory `postgres` contains the cluster's files. */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -23,7 +23,9 @@ export interface Manifest {
   /** PostgreSQL's version, such as `18.4`, followed by its platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /** When the backup started and ended. A restored database's state is from a moment between the two times. */
+  /**
+   * When the backup started and ended. A restored database's state is from a moment between the backup's start and end.
+   */
   startedAt: string;
   endedAt: string;
   directories: string[];

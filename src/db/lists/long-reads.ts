@@ -1,9 +1,9 @@
 /**
  * Limits how many long lists are read at the same time. If all slots are in use, a reader waits for a limited time. A
- * caller never gets more slots than remain free for others: the first caller gets at most half of the slots, and the
- * second at most half of the remaining slots. While readers wait for a slot, the slowest readers lose theirs, because
- * otherwise a few slow readers could block all long lists. Transactions that write also use slots, but never lose them,
- * because they may wait long for locks.
+ * caller gets at most as many slots as remain free for others: the first caller at most half of all slots, and the
+ * second at most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots.
+ * Otherwise, a few slow readers could block all long lists. Transactions that write also use slots, but never lose
+ * them, because these transactions might wait long for locks.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
@@ -15,7 +15,7 @@ export interface LongRead {
 }
 
 interface Reader {
-  /** The caller's rate-limit key; undefined for Tapegate itself, which has no limit. */
+  /** The caller's rate-limit key; undefined for Tapegate itself, which may use all slots. */
   share: string | undefined;
   pace: ReaderPace;
   lost: AbortController;
@@ -30,7 +30,7 @@ interface Options {
   slots: number;
   waitMs: number;
   least: LeastPace;
-  /** What error messages call the limited work. */
+  /** The name of the limited work in error messages. */
   what: string;
 }
 
@@ -122,8 +122,8 @@ export class LongReads {
   }
 
   /**
-   * For each waiting reader, takes the slot of a slow reader, preferably from the caller with the most slots. If the
-   * waiting reader's caller has slots, only its own readers or those of callers with more slots can lose theirs.
+   * For each waiting reader, takes a slow reader's slot, preferably from the caller with the most slots. If the waiting
+   * reader's caller has slots, takes a slot only from the same caller or from a caller with more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];
@@ -148,20 +148,20 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** Milliseconds over which a reader's rate is measured. */
+  /** Number of milliseconds for which a reader's rate is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }
 
 /**
- * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit, and
- * bytes that the reader takes restore it, up to `windowMs`. A reader without credit has been too slow for about
- * `windowMs`.
+ * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit. Bytes
+ * that the reader takes increase the credit, up to `windowMs`. If no credit is left, the reader has been too slow for
+ * about `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** When the reader got the current page; undefined while it waits for a page. */
+  /** When the reader got the current page; undefined while the reader waits for a page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {

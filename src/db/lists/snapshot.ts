@@ -1,8 +1,7 @@
 /**
- * Reads lists from one snapshot, page by page, so that memory contains only one page, however long the list is. A long
- * list is read at the client's pace, and may occupy a connection for hours. Long lists therefore have their own
- * connection pool. A short list that the database returns quickly is read completely before the client gets its first
- * row.
+ * Reads lists from one snapshot, page by page. Memory contains only one page, however long the list is. A long list is
+ * read at the client's pace, and might occupy a connection for hours. Long lists therefore have their own connection
+ * pool. If the database returns a short list quickly, the whole list is read before the client gets the first row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
@@ -54,8 +53,9 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
         await query(sql`CLOSE list`);
       },
       copy: async function* copy(statement: Sql) {
-        await query(UNBOUNDED); // remove the time limit, because COPY lasts as long as the reader takes
-        isLost = true; // close the connection if the reader leaves, because an incomplete COPY cannot end otherwise
+        await query(UNBOUNDED); // remove the time limit, because the reader determines how long COPY takes
+        // close the connection if the reader leaves, because an incomplete COPY cannot be ended in another way
+        isLost = true;
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
       },
@@ -131,8 +131,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `index` for a statement that one core runs with an index; `scan` for a statement that reads every row of a
- * large table. A scan gets only 200 ms, because the caller repeats a failed scan without a limit.
+ * @param by `index` for a statement that one core runs with an index, or `scan` for a statement that reads every row of
+ * a large table. A scan gets only 200 ms, because the caller repeats a failed scan without a time limit.
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -155,8 +155,8 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows that a statement finds, even if it takes long, as a search by pattern may. If the statement takes
- * longer than a second in the main pool, it is run again in the pool for long lists.
+ * Returns the rows that a statement finds, even if the statement takes long. A search by pattern, for example, might
+ * take long. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
  * @param reader aborts when clients no longer wait for the answer, which cancels the statement
  * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
  */
@@ -179,7 +179,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves; otherwise, PostgreSQL would run it to its end. */
+/** Cancels the statement when the reader leaves. Otherwise, PostgreSQL would run the statement to its end. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],
@@ -197,7 +197,7 @@ async function cancelWith<Row extends object>(
     return await query<Row>(statement);
   } finally {
     reader?.removeEventListener('abort', cancel);
-    await cancelled; // wait, because a late cancellation would cancel a later query on the connection
+    await cancelled; // wait, because a late cancellation would cancel the connection's next query
   }
 }
 

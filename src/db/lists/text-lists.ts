@@ -1,7 +1,6 @@
 /**
- * Reads lists from one snapshot, as JSON text that the database produces. Rows do not become objects in this process,
- * and memory contains only two pages, however long the list is. A short list and its count come from a single
- * statement.
+ * Reads lists from one snapshot, as JSON text that the database produces. Rows do not become objects in this process.
+ * Memory contains only two pages, however long the list is. A short list and its count come from a single statement.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -11,22 +10,22 @@ import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnaps
 interface TextList {
   /** The rows to list, as SQL of the form `table f WHERE condition`. */
   rows: Sql;
-  /** The columns of table `f` that the expressions `item` and `order` use. */
+  /** The columns of table `f` that are used in the expressions `item` and `order`. */
   columns: Sql;
   /** SQL expression for a row's JSON, which must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**
-   * A faster variant of `rows` without access checks. If `isFree` says that the caller may see all rows, the variant
-   * returns the same rows, and otherwise none.
+   * A faster variant of `rows` without access checks. The variant returns the same rows if `isFree` says that the
+   * caller may see all rows. Otherwise, it does not return any rows.
    */
   free?: { rows: Sql; isFree: Sql };
-  /** Whether the statement scans the whole table if few rows match. */
+  /** Whether the statement scans the whole table if only a few rows match. */
   isScan?: boolean;
-  /** Whether a single query plan suits all values in the statement. */
+  /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
-   * Splits a slow search into two queries: `key` selects only integer keys, and `rows` reads the rows with those keys
+   * Splits a slow search into two queries: `key` selects only integer keys, and `rows` reads the rows for these keys
    * when they are sent.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
@@ -61,7 +60,7 @@ export async function readTextList<T>(
   }
 }
 
-/** Maximum number of keys that this process keeps in memory for a slow search, at ten bytes each. */
+/** Maximum number of keys that this process keeps in memory for a slow search. Each key takes ten bytes. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
@@ -86,7 +85,7 @@ async function findLong(list: TextList, query: Snapshot['query']): Promise<{ cou
 
 interface Short {
   count: bigint;
-  /** The JSON of all rows; null if the list has no rows, or more rows than fit on a page. */
+  /** The JSON of all rows; null if there are no rows, or more rows than fit on a page. */
   text: string | null;
 }
 
@@ -106,13 +105,16 @@ async function askShort(asker: Asker, list: TextList): Promise<Short[] | undefin
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** Limits the rows before sorting them, because an ordered index scan would take long if few rows match. */
+/**
+ * Limits the number of rows before sorting them, because an ordered index scan would take long if only a few rows
+ * match.
+ */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** Sorts the rows before converting them to JSON, because a row's JSON is longer than its columns. */
+/** Sorts the rows before converting them to JSON, because sorting the longer JSON would take more memory. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }
