@@ -1,5 +1,5 @@
 /**
- * The engine: drives that recall files, and periodic jobs. Several engines may share a database. An engine may be
+ * The engine: drives that recall files, and periodic jobs. Several engines can share a database. An engine can be
  * killed at any line, because other engines recover its work.
  */
 import { randomUUID } from 'node:crypto';
@@ -67,14 +67,14 @@ export interface EngineOptions {
   part?: EnginePart;
   /** Library whose drives the process runs; by default, the library in the data directory. */
   library?: DriveRange;
-  /** Environment variables, to which library settings may refer by name; ignored by a process with only one drive. */
+  /** Environment variables, to which library settings can refer by name; ignored by a process with only one drive. */
   env?: Site['env'];
   /** Called when a disk or tape call has hung and still blocks a thread, after the failure is recorded. */
   onHang?: () => void;
   /** Id of the engine, shared by all of its processes; by default, a new id. */
   engineId?: string;
   // only tests use the options below
-  /** Seconds after which another engine may claim an unresponsive engine's drive. */
+  /** Seconds after which another engine can claim an unresponsive engine's drive. */
   leaseSeconds?: number;
   /** Milliseconds for which stopping the engine waits for running work to end. */
   drainMs?: number;
@@ -281,7 +281,7 @@ function listen(
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // after a suspension or resumption, new work may exist, or running work may have to stop
+  // after a suspension or resumption, new work might exist, or running work might have to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(

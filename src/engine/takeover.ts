@@ -26,8 +26,8 @@ export interface TakenDirectory extends OwnedDirectory {
 
 const ANSWER_MS = 10_000;
 /**
- * Milliseconds to wait after writing an owner record, because a former owner that has read the old record may overwrite
- * the new record.
+ * Milliseconds to wait after writing an owner record, because a former owner that has read the old record might
+ * overwrite the new record.
  */
 const SETTLE_MS = 6000;
 const TRIES = 5;
@@ -55,7 +55,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 /**
  * Writes this database's identity to the owner record of each restore disk and library. If another Tapegate has the
  * same identity, first replaces this database's identity. Engines stay stopped until the takeover ends, so the takeover
- * may be killed at any point and repeated.
+ * can be killed at any point and repeated.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

@@ -38,7 +38,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
   return 'fileId' in event && event.fileId !== null;
 }
 
-/** Selects events. The SQL condition may refer to the event (`e`) and the event's file (`f`). */
+/** Selects events. The SQL condition can refer to the event (`e`) and the event's file (`f`). */
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;

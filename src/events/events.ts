@@ -39,7 +39,7 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events outside the connection pool if all pool connections are in use, because these may be waiting for
+   * Reads new events outside the connection pool if all pool connections are in use, because they might be waiting for
    * locks.
    */
   private readonly news: EventTable;
@@ -74,7 +74,7 @@ export class EventFeed {
         this.emitter.emit(`notify:${payload}`);
         if (payload === 'event') this.notify();
       },
-      // after a failover, the new server may lack the old server's last transactions
+      // after a failover, the new server might lack the old server's last transactions
       onEnd: () => this.numbers.forget(),
     });
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
@@ -127,7 +127,7 @@ export class EventFeed {
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // check for an abort after each page, because the filter may reject all events in a long table
+          // check for an abort after each page, because the filter might reject all events in a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;
@@ -210,7 +210,7 @@ export class EventFeed {
   private async readNew(): Promise<void> {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
-    this.isNotified = true; // the table may contain more new events
+    this.isNotified = true; // the table might contain more new events
     // let each reader read a large batch from the table, so that it need not wait for events that it does not want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');

@@ -83,7 +83,7 @@ function prepare(server: Server): Server {
   // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits their size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
-  // a server may ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)
+  // a server is allowed to ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   return server;

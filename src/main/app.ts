@@ -226,7 +226,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // omit the reason, because it contains paths, and all callers may read this response
+    // omit the reason, because it contains paths, and all callers can read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });

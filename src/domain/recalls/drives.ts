@@ -162,7 +162,7 @@ export interface EngineProcess {
   library: Pick<DriveRange, 'id' | 'name'>;
   /** Maximum number of drives that the process claims. */
   drives: number;
-  /** Highest drive number that the process may claim. */
+  /** Highest drive number that the process can claim. */
   reach: number;
   weight: number;
 }

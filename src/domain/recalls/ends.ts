@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because the recalls running on
- * the drive have a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because the recalls that now
+ * run on it have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -40,8 +40,7 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a running recall. If the recall may have left files on the disk (`isUnseen`), a job later looks for these
- * files.
+ * Result of a recall. If the recall might have left files on the disk (`isUnseen`), a job later looks for these files.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
@@ -76,7 +75,7 @@ const SUPERSEDED_PAUSE_SECONDS = 1;
 /**
  * Records the results of a drive's recalls in one transaction. Skips recalls that were not started under the lease. A
  * result counts only if the catalogue still describes the file as it did when the recall began.
- * @returns the ids of files that an import has changed since the recall began
+ * @returns the ids of files that an import has changed since their recalls began
  */
 export async function finishRecalls(
   ctx: Context,
@@ -110,8 +109,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The epoch
- * may belong to an earlier holder of the drive. The caller must have locked the recalls.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. This epoch
+ * can be that of an earlier holder of the drive. The caller must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -318,7 +317,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Asks the database, because the host's own clock may be wrong after
+ * Returns whether the engine still has the lease. Asks the database, because the host's own clock might be wrong after
  * the host was paused.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
@@ -390,7 +389,8 @@ export async function endStaleFiles(
 const UNPLACED = 'the catalogue does not have the volume and position of this file';
 
 /**
- * Fails recalls of files that no drive can read because they have no position. @returns the number of failed recalls
+ * Fails recalls of files without a position, because no drive can read these files. @returns the number of failed
+ * recalls
  */
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {

@@ -59,7 +59,7 @@ export async function startRecalls(
   const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // do not lock requests that have started, because other transactions may be ending their recalls
+    // do not lock requests that have started, because other transactions might be ending their recalls
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -123,7 +123,7 @@ interface Placed {
 }
 
 /**
- * Records that recalls have started. @returns the paths of files that are restored outside their logical paths, by file
+ * Records that recalls have started. @returns the paths of files that are not restored to their logical paths, by file
  * id
  */
 async function storeStarts(
@@ -268,7 +268,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
-  // the directory `<file id>` may already contain a changed copy that Tapegate kept
+  // the directory `<file id>` might already contain a changed copy that Tapegate kept
   const kept = await findLastKept(tx, ids);
   const directoryOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
   const places = others.map((file) => `${RENAMED}/${directoryOf(file.fileId)}/${path.basename(file.logicalPath)}`);
@@ -278,7 +278,10 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Returns, for each file, the id of the last changed copy that Tapegate kept on disk (table kept_copy). */
+/**
+ * Returns, for each file, the id of the newest row in the table kept_copy, which lists changed copies that Tapegate
+ * kept on disk.
+ */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
     sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,

@@ -1,7 +1,7 @@
 /**
- * Limits how many rows record files that match a request's pattern but are excluded from the request. A user may have
- * thousands of patterns, and an import may add thousands of files that match every pattern. Recording each excluded
- * file would take millions of rows, and no request could be created while an import writes them.
+ * Limits how many rows record files that match a request's pattern but are excluded from the request. A user can have
+ * thousands of patterns, and an import can add thousands of files that match all of them. Recording each excluded file
+ * would take millions of rows, and no request could be created while an import writes them.
  *
  * Therefore each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only
  * the size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add
@@ -32,12 +32,12 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
 
-/** How many more excluded paths a quota may record. */
+/** How many more excluded paths can be recorded for a quota. */
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
- * Updates the smallest unrecorded file's size in each request whose pattern matches more files than an import may add
- * (`limits.importJoins`). The caller must have locked the requests.
+ * Updates the smallest unrecorded file's size in each request whose pattern matches more files than an import is
+ * allowed to add (`limits.importJoins`). The caller must have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
@@ -47,8 +47,9 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes excluded files from the temporary table `joining` if their quota may not record further paths. Keeps the
- * first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the requests.
+ * Removes excluded files from the temporary table `joining` if no further paths can be recorded for their quota. Keeps
+ * the first files, ordered by request and then by path. Updates `excluded_size`. The caller must have locked the
+ * requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -109,7 +110,7 @@ export async function releaseUnrecorded(
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
-/** Maximum milliseconds for which comparing files with patterns may block the event loop. */
+/** Maximum milliseconds for which comparing files with patterns blocks the event loop. */
 const MAX_BLOCKED_MS = 20;
 
 /**
@@ -139,7 +140,7 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // search a request with unrecorded files only if its quota may have room, or its smallest unrecorded size may change
+  // search a request with unrecorded files only if the quota might have room, or a smaller unrecorded file might exist
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

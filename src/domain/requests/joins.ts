@@ -49,7 +49,7 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * `findJoining` compares the files with the patterns of requests not yet searched.
  *
  * The early comparison searches the requests that are live when it runs. Later, under the lock, `findJoining` checks
- * again that each matching request is live and may contain the file.
+ * again that each matching request is live and is allowed to contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock
  * is granted only after that transaction commits, and the request is then searched under the lock.
@@ -61,7 +61,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 }
 
 /**
- * Creates the temporary table `joining` of files that may join requests. Locks nothing.
+ * Creates the temporary table `joining` of files that might join requests. Locks nothing.
  * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain them yet
  */
 export async function findJoining(
@@ -327,7 +327,7 @@ async function joinRecorded(ctx: Context): Promise<void> {
 /**
  * Updates excluded paths whose files were withdrawn. Deletes a withdrawn file's path from a request with a pattern, and
  * marks it UNKNOWN in a request that lists paths. The caller must update the counts of unknown paths.
- * @param which a condition on the locked requests `r`
+ * @param which SQL condition that selects locked requests (`r`)
  * @returns the number of paths that have become unknown, by quota
  */
 export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
@@ -389,8 +389,8 @@ async function excludeByRules(tx: Transaction, requestIds: readonly number[]): P
 }
 
 /**
- * Deletes the new paths of renamed files from the unresolved paths of requests that contain or have released the file.
- * The caller must have locked the requests and their quotas.
+ * If a request contains or has released a renamed file, deletes the file's new path from the request's unresolved
+ * paths. The caller must have locked the requests and their quotas.
  */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

@@ -57,7 +57,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   }
 }
 
-/** Returns how many files a request may contain under its own limit and the site's limit. */
+/** Returns how many files a request can contain under its own limit and the site's limit. */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

@@ -173,7 +173,7 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * waits for one of the files is added or ends. A new request waits for the lock on the recall, or for the lock on a
  * file that is not ONTAPE.
  *
- * Requests that are created while the locks are taken are locked without waiting, because their transactions may be
+ * Requests that are created while the locks are taken are locked without waiting, because their transactions might be
  * waiting for the files. If a new request is already locked, the transaction is retried.
  * @returns the requests' ids
  */

@@ -25,7 +25,7 @@ import { getRequest, notFound } from './rows.js';
 
 /** Progress of a request. Sizes are in bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** Id of the newest event that this state includes. A watcher that connects again may resume after this event. */
+  /** Id of the newest event that this state includes. A watcher that connects again can resume after this event. */
   eventId: bigint;
   /**
    * When the request will end at the present rate; null if unknown, for example because something that the request
@@ -103,7 +103,7 @@ const MAX_READS = 5;
 
 /**
  * Reads a request's state, preferably when all its events have ids.
- * @throws NotFoundError, also if the caller may not see the request
+ * @throws NotFoundError, also if the caller is not allowed to see the request
  */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
@@ -212,7 +212,7 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // a request's owner may see all its files
+  // a request's owner is allowed to see all its files
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const reported = new ReportedStages();

@@ -34,8 +34,8 @@ export function isEnded(state: RequestState): boolean {
 }
 
 /**
- * Locks a request so that the caller can change it. @throws NotFoundError, also if the caller may not see the request;
- * ForbiddenError
+ * Locks a request so that the caller can change it. @throws NotFoundError, also if the caller is not allowed to see the
+ * request; ForbiddenError
  */
 export async function lockOwnRequest(
   ctx: Context,
@@ -54,7 +54,7 @@ export async function lockOwnRequest(
   return request;
 }
 
-/** Checks that the caller may see a request, before the operation waits for a lock. @throws NotFoundError */
+/** Checks that the caller is allowed to see a request, before the operation waits for a lock. @throws NotFoundError */
 export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (ctx.caller.reads === 'all') return;
   const { rowCount } = await ctx.db.pool.query(

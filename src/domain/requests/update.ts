@@ -63,7 +63,7 @@ export async function updateRequest(
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
     // wait for a running import only if the update might add files
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // `tryUpdate` checks again, because the request may have ended since the check above
+    // `tryUpdate` checks again, because the request might have ended since the check above
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));

@@ -42,7 +42,7 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, measures the queue once every five minutes, and writes the history of quotas. The process may be
+ * Counts events, measures the queue once every five minutes, and writes the history of quotas. The process can be
  * killed at any point.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
@@ -149,8 +149,7 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Once an hour, writes a row for each quota that has changed. Several engines may write the history of quotas at the
- * same time.
+ * Once an hour, writes a row for each quota that has changed. Several engines can write these rows at the same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();

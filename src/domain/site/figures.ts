@@ -39,7 +39,7 @@ export interface SiteFigures {
 const TIMEOUT_MS = 8000;
 
 /**
- * Checks that the caller may read metrics. If authentication is off, every caller may read metrics. @throws
+ * Checks that the caller is allowed to read metrics. Without authentication, every caller can read metrics. @throws
  * ForbiddenError
  */
 export function allowMetrics(ctx: Context): void {

@@ -12,7 +12,7 @@ const EMAILS = 1000;
 
 /**
  * Deletes the text of sent emails about requests that ended more than TAPEGATE_REQUEST_DAYS ago. The emails' rows stay,
- * so that no email is sent twice. Several engines may prune at the same time, and may be killed at any point.
+ * so that no email is sent twice. Several engines can prune at the same time, and can be killed at any point.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);

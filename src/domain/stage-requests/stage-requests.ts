@@ -123,9 +123,10 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 }
 
 /**
- * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
- * quota can charge only that quota. A user who is only a member of other users' quotas can charge only the one joined
- * first. A user can be made a member without consent, so a later membership must not change which quota is charged.
+ * Returns the users whose quotas the caller is allowed to charge; undefined if the caller can charge any quota. A user
+ * with a quota can charge only that quota. A user who is only a member of other users' quotas can charge only the one
+ * joined first. A user can be made a member without consent, so a later membership must not change which quota is
+ * charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -163,7 +164,7 @@ export interface StageRequestFileRow {
   /** The path as the client wrote it. */
   given: string;
   state: StageRequestFileState;
-  /** Start of the running recall; null if no recall runs. */
+  /** Start time of the running recall; null if no recall is running. */
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
@@ -187,7 +188,7 @@ const unknownStageRequest = (id: string): NotFoundError => new NotFoundError(`th
 
 /**
  * Reads a stage request, and its files in list order.
- * @throws NotFoundError, also if the caller may not see the stage request
+ * @throws NotFoundError, also if the caller is not allowed to see the stage request
  */
 export async function readStageRequest<T>(
   ctx: Context,
@@ -199,7 +200,7 @@ export async function readStageRequest<T>(
   return await readList<StageRequestFileRow, T>(ctx, list, (pages) => consume(stageRequest, pages));
 }
 
-/** Returns a stage request. @throws NotFoundError, also if the caller may not see the stage request */
+/** Returns a stage request. @throws NotFoundError, also if the caller is not allowed to see it */
 async function findStageRequest(ctx: Context, id: string): Promise<StageRequestRow> {
   allow(ctx, 'getRequest');
   const [stageRequest] = isStageRequestId(id)
@@ -271,7 +272,7 @@ interface LocatedFile {
 
 /**
  * Returns the localities of paths. A file with a copy in the restore area is DISK_AND_TAPE. A file that drives can
- * recall is TAPE. A file that the caller may not list counts as missing.
+ * recall is TAPE. A file that the caller is not allowed to list counts as missing.
  * @param paths distinct logical paths
  * @returns the localities, in any order
  */
@@ -333,7 +334,7 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
-    // a client may name a file by its path in the stage request or by its current path
+    // a client can name a file by its path in the stage request or by its current path
     sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -355,8 +356,8 @@ export async function removeStageRequest(ctx: Context, id: string): Promise<void
 }
 
 /**
- * Returns a stage request's requests, and checks that the caller may change all of them.
- * @throws NotFoundError, also if the caller may not see the stage request; ForbiddenError
+ * Returns a stage request's requests, and checks that the caller is allowed to change all of them.
+ * @throws NotFoundError, also if the caller is not allowed to see the stage request; ForbiddenError
  */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
@@ -376,7 +377,9 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   });
 }
 
-/** Checks that the caller may change the request. Records a rejection in the audit log. @throws ForbiddenError */
+/**
+ * Checks that the caller is allowed to change the request. Records a rejection in the audit log. @throws ForbiddenError
+ */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
   try {
     allowChange(ctx, 'cancelRequest', request);
@@ -435,7 +438,7 @@ const MIN_DAYS = 1;
 const STEP = 1000;
 
 /**
- * Deletes old stage requests. Several engines may delete stage requests at the same time, and may be killed at any
+ * Deletes old stage requests. Several engines can delete stage requests at the same time, and can be killed at any
  * point.
  */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {

@@ -29,7 +29,7 @@ export interface StagingRow {
 }
 
 /**
- * Batch ids of files in state INTENDED before their first stage request. `KEPT_BEFORE` marks files that the library
+ * Batch ids for files in state INTENDED that have not been requested yet. `KEPT_BEFORE` marks files that the library
  * still keeps on disk after an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
@@ -122,7 +122,7 @@ export async function recordWaiting(
 }
 
 /**
- * How many staging times are kept for estimates (`kept`), and how many of them may come from a single answer (`ofOne`).
+ * How many staging times are kept for estimates (`kept`), and how many of them can come from a single answer (`ofOne`).
  */
 const WAITS = { kept: 100, ofOne: 10 };
 
@@ -176,7 +176,7 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 
 /**
  * Releases files that no recall from this library needs. Deletes the rows of files that were never requested, without a
- * call to the library, because a call may cost money.
+ * call to the library, because a call might cost money.
  */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();

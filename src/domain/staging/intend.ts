@@ -100,7 +100,7 @@ export interface Room {
   files: number;
   /** Bytes that can still be requested from the library; null if only the restore area limits them. */
   bytes: bigint | null;
-  /** Whether the library has nothing staged, so that one file of any size may be requested. */
+  /** Whether the library has nothing staged, so that one file of any size can be requested. */
   isEmpty: boolean;
 }
 
@@ -187,7 +187,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Hours after which another engine may verify the same copy. */
+/** Hours after which another engine can verify the same copy. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {

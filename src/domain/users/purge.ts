@@ -2,7 +2,7 @@
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the log
- * may have many millions of rows. A last transaction changes everything else. Until the last transaction commits, the
+ * can have many millions of rows. A last transaction changes everything else. Until the last transaction commits, the
  * name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
@@ -21,8 +21,8 @@ import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
 /**
- * Milliseconds within which all other processes store their pending counts of rejections, which may contain the user's
- * name.
+ * Milliseconds within which all other processes store their pending counts of rejections, which might contain the
+ * user's name.
  */
 const ON_ITS_WAY_MS = 500;
 
@@ -67,7 +67,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** The names under which the user may own requests, one for each role. */
+  /** The names under which the user might own requests, one for each role. */
   owners: readonly string[];
   /**
    * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
@@ -76,7 +76,7 @@ interface Person {
   address: string | null;
   pseudonym: string;
   /**
-   * Ids of the requests that were charged to the user or made by the user. Audit rows about requests of the user may
+   * Ids of the requests that were charged to the user or made by the user. Audit rows about these requests might
    * mention the user.
    */
   requests: readonly string[];
@@ -98,7 +98,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
  */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    // wait until other transactions have created their requests, because a new request may belong to the user
+    // wait until other transactions have created their requests, because a new request might belong to the user
     await lockCatalogue(tx, 'alone');
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
@@ -189,7 +189,7 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 
 /**
  * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
- * Renames the user in path rules instead of deleting the rules, because all users may access a directory without rules.
+ * Renames the user in path rules instead of deleting the rules, because a directory without rules is open to all users.
  * In the reasons for other suspensions, replaces the email address but not the user's name, which might be an ordinary
  * word.
  */

@@ -1,7 +1,7 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
  * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. The archive
- * command may be killed at any point and run again. A repeated run skips files that are on tape, and writes a partly
+ * command can be killed at any point and run again. A repeated run skips files that are on tape, and writes a partly
  * written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
@@ -75,7 +75,7 @@ async function archiveAll(
   const walk = walkSources(input, result, { onSkip: how.onSkip, onDirectory: (directory) => modes.push(directory) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
-    // record directories before their files, because a registered file may be restored immediately
+    // record directories before their files, because a registered file might be restored immediately
     await recordDirectories(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
@@ -84,7 +84,7 @@ async function archiveAll(
 
 /**
  * Opens the library. Creates a missing library if the operator requests it (`isNew`), or if the catalogue does not
- * contain volumes. If the catalogue contains volumes, a missing library may be on a file system that is not mounted.
+ * contain volumes. If the catalogue contains volumes, a missing library might be on a file system that is not mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
@@ -104,7 +104,7 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups source files into batches. The last batch may be empty. @throws `signal.reason` after an abort */
+/** Groups source files into batches. The last batch might be empty. @throws `signal.reason` after an abort */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

@@ -241,7 +241,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after another. If a file fails, adds its error to the result and continues. A batch may take
+   * Processes files one after another. If a file fails, adds its error to the result and continues. A batch can take
    * hours, so it stops early if `signal` aborts or another Tapegate takes over the restore disks.
    */
   private async doEach<S extends Source>(

@@ -207,11 +207,11 @@ export async function removeSource(source: Source): Promise<void> {
 
 /**
  * Opens a directory in the archived tree, checks that it is still at its path, and calls `use`. Without the check, a
- * user could replace the directory with a link to a directory that only root may access.
+ * user could replace the directory with a link to a directory that only root is allowed to access.
  * @param directory path without symbolic links
  * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
- *   missing
+ * missing
  */
 async function inDirectory<T>(directory: string, use: (at: string) => Promise<T>): Promise<T> {
   return await withDirectory('/', directory, ({ fdPath }) => use(fdPath));

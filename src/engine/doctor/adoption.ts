@@ -1,7 +1,7 @@
 /**
- * Finds unrecorded files that have the same bytes as the expected copy. Such files may belong to users, so they are
- * adopted only if the operator requests it. The operator may know that Tapegate wrote the files before the database was
- * restored from a backup.
+ * Finds unrecorded files that have the same bytes as the expected copy. These files might belong to users, so they are
+ * adopted only if the operator requests it. The operator might know that Tapegate wrote the files before the database
+ * was restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -32,7 +32,7 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
   }
 }
 
-/** A file on disk that may be adopted as a copy. */
+/** A file on disk that can be adopted as a copy. */
 export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;

@@ -125,7 +125,7 @@ function recordedTimeOf(ns: bigint | null): string {
 }
 
 /**
- * Formats a time with nanoseconds, because a rewritten copy may differ only in nanoseconds. Outside the years 1 to
+ * Formats a time with nanoseconds, because a rewritten copy might differ only in nanoseconds. Outside the years 1 to
  * 9999, the result has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {

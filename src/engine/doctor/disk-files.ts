@@ -77,7 +77,7 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // read the running recalls after the partial file, because a new recall may use the same file name
+    // read the running recalls after the partial file, because a new recall might use the same file name
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -128,7 +128,7 @@ function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
 }
 
 /**
- * Reports an unrecorded file at a copy's path. Removes the file only if a recall wrote it, because any other file may
+ * Reports an unrecorded file at a copy's path. Removes the file only if a recall wrote it, because any other file might
  * belong to a user.
  */
 async function* examineOrphan(

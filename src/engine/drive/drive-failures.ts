@@ -66,7 +66,7 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Time, by the monotonic clock, after which a drive may return to a volume on which no recall could start. */
+  /** Time, by the monotonic clock, after which a drive can return to a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;
@@ -136,7 +136,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // reset the failure count; the code below may set it again
+    this.mounts.delete(volume); // reset the failure count; the code below might set it again
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -232,7 +232,8 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 
 /**
  * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
- * another drive reads from the library, only this process pauses, because the other drive's host may have the program.
+ * another drive reads from the library, only this process pauses, because the other drive's host might have the
+ * program.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -250,7 +251,7 @@ export async function suspendRefusing(
 }
 
 /**
- * Resumes a suspended drive or library if its next trial is due, and then reads whether the drive may be used
+ * Resumes a suspended drive or library if its next trial is due, and then reads whether the drive can be used
  * (`readOpening`).
  */
 export async function openNow(

@@ -51,7 +51,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
 
 /**
  * Claims and uses a drive unless other engines have priority.
- * @returns true if this host cannot use the drive, but another host may be able to
+ * @returns true if this host cannot use the drive, but another host might be able to use it
  */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
@@ -63,7 +63,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      return true; // the next engine that claims the drive may be on another host
+      return true; // the next engine that claims the drive might be on another host
     });
     if (isForOtherHosts) share.yieldDrives(); // give other hosts priority before the drive is released
   });
@@ -72,7 +72,7 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // drives to skip until the next call, because their recovery may have failed
+  const done: number[] = []; // drives to skip until the next call, because their recovery might have failed
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;

@@ -18,7 +18,7 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
-  /** @throws Error if the lease is lost, or may have expired while the process was stalled */
+  /** @throws Error if the lease is lost, or might have expired while the process was stalled */
   confirm(): void;
   /** Stops the renewal before the drive is released. May be called twice. */
   endRenewal(): void;
@@ -136,7 +136,7 @@ export class Renewal {
     return this.abort.signal;
   }
 
-  /** @throws Error if the lease is lost, or may have expired while the process was stalled */
+  /** @throws Error if the lease is lost, or might have expired while the process was stalled */
   confirm(): void {
     if (this.lost.aborted || performance.now() >= this.validUntil) throw this.lostError();
   }
@@ -190,11 +190,13 @@ export class Renewal {
   }
 }
 
-/** Thrown when another engine may hold the drive. After this error, the caller must not write to the restore disks. */
+/**
+ * Thrown when another engine might hold the drive. After this error, the caller must not write to the restore disks.
+ */
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that may be opened after each confirmation of the lease. A partial file opened too late does
+ * Number of partial files that can be opened after each confirmation of the lease. A partial file opened too late does
  * no harm, because it is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;

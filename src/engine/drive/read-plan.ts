@@ -76,12 +76,12 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A read plan for any type of files. */
+/** A read plan for any type of file. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan for a mounted volume. The time that the volume may stay on the drive is counted from this call. */
+/** Returns the plan for a mounted volume. The limit on the volume's time in the drive is counted from this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;

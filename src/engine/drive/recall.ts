@@ -16,7 +16,7 @@
  * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces it, or a
  * job removes it.
  *
- * An unrecorded file may be at the copy's path: a user's file, or a copy whose record was lost in a failover or
+ * An unrecorded file might be at the copy's path: a user's file, or a copy whose record was lost in a failover or
  * database restore. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
  * copy satisfies the recall.
  */
@@ -296,7 +296,7 @@ class RecalledCopy {
 
   /**
    * Changes the copy's state from OPENED to READ: reads the whole file. When the returned promise settles, the last
-   * writes to disk may still be pending.
+   * writes to disk might still be pending.
    * @throws TapeError MEDIA if the tape copy differs from the catalogue
    */
   async read(volume: MountedVolume, signal: AbortSignal): Promise<Sums> {
@@ -361,7 +361,7 @@ class RecalledCopy {
 
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
-   * @returns `placed`; `unsure` if the copy is in place but the partial file may still exist; or the stats of an
+   * @returns `placed`; `unsure` if the copy is in place but the partial file might still exist; or the stats of an
    * unrecorded file with the same bytes
    * @throws TapeError POLICY if any other file is at the path
    */
@@ -430,7 +430,8 @@ class RecalledCopy {
   }
 
   /**
-   * Reads an existing file, and returns its stats if it has the copy's bytes and the copy's users may read it.
+   * Reads an existing file, and returns its stats if it has the copy's bytes and the copy's users are allowed to read
+   * it.
    * @throws the disk's error, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
@@ -477,7 +478,7 @@ function describeDifference(recall: RunningRecall, { kind, found, expected }: Mi
   return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
 }
 
-/** Returns whether all users who may read the copy may also read the existing file. */
+/** Returns whether all users who are allowed to read the copy are also allowed to read the existing file. */
 function hasReadersOf(existing: BigIntStats, copy: BigIntStats): boolean {
   const readers = copy.mode & 0o444n;
   const isWorldReadable = (copy.mode & 0o004n) !== 0n;

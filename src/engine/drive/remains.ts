@@ -32,9 +32,9 @@ export class Remains {
 
   /**
    * Returns a function that cleans up after a recall that did not put a copy in place. The function removes empty
-   * directories created for the recall, and the partial file if it may exist (`isUnseen`). The function never rejects,
-   * and returns false if a later job must remove the files. For recalls that end together, the function examines each
-   * directory only once.
+   * directories created for the recall, and the partial file if it might exist (`isUnseen`). The function never
+   * rejects, and returns false if a later job must remove the files. For recalls that end together, the function
+   * examines each directory only once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -56,7 +56,8 @@ export class Remains {
   /**
    * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
    * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute. A
-   * late retry is safe, because no other engine uses the partial file, and any process may remove an empty directory.
+   * late retry is safe, because no other engine uses the partial file, and any process is allowed to remove an empty
+   * directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

@@ -153,7 +153,7 @@ export class BatchReader {
 
   /**
    * Reports the same outcome for all recalls in a failed batch. Marks the outcomes as uncertain (`isUnseen`), because
-   * some copies may be in place.
+   * some copies might be in place.
    */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
     // a disk error does not count as a try, because it does not show which copies are affected

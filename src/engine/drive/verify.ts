@@ -26,8 +26,8 @@ const PAGE = 100;
 /**
  * Verifies the unconfirmed tape copies on one volume.
  * @param how.failures counts failed mounts, which are not the tape copies' fault
- * @returns true if the caller may verify another volume next; false if a recall needs the drive, or all tape copies are
- *   confirmed
+ * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies are
+ * confirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(

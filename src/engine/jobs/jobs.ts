@@ -4,13 +4,13 @@ import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * A periodic job. A job finds its own work, and may be killed at any line, because its next run completes the
+ * A periodic job. A job finds its own work, and can be killed at any line, because its next run completes the
  * unfinished work.
  */
 export interface Job {
   /** Name of the job in logs and metrics. */
   name: string;
-  /** Signals that the job may have work. A job without a signal runs only periodically. */
+  /** Signals that the job might have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
@@ -29,7 +29,7 @@ export interface Job {
 
 /** Minimum pause between two runs of a job, to limit the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause before a signal starts the next run, because a user may be waiting for the job's result. */
+/** Maximum pause before a signal starts the next run, because a user might be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay between one job's first run and the next job's first run. */

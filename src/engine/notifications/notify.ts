@@ -1,6 +1,6 @@
 /**
  * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
- * do not send the same email. After a crash or a stall, an email may be sent twice, but with the same Message-ID, so
+ * do not send the same email. After a crash or a stall, an email might be sent twice, but with the same Message-ID, so
  * that mail systems can detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
@@ -30,7 +30,7 @@ const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /**
- * Minimum number of deferrals before an email is dropped, because days may pass between two tries if many emails are
+ * Minimum number of deferrals before an email is dropped, because days can pass between two tries if many emails are
  * queued.
  */
 const DEFERRALS = 10;
@@ -125,7 +125,7 @@ function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Returns the error text, but removes the SMTP password, which a mail server may repeat in its response. */
+/** Returns the error text, but removes the SMTP password, which a mail server might repeat in its response. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;

@@ -32,7 +32,7 @@ import { StagedSource, UndeliveredFiles } from './source.js';
 
 /**
  * Reads staged files, even while the library is draining. Releases the drive if the library refuses to work, because
- * another host may have access to the library.
+ * another host might have access to the library.
  */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {
   return async (ctx, lease, options) => {

@@ -4,7 +4,7 @@
  */
 import { RetryLaterError } from '../../tape/staging.js';
 
-/** Pause after a library failure. The pause doubles with each consecutive failure. */
+/** Seconds to pause after a library failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
 /**

@@ -29,7 +29,7 @@ const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A library may report a file as staged although it cannot be read yet. The file is then staged again up to this many
+ * A library might report a file as staged although it cannot be read yet. The file is then staged again up to this many
  * times; later repeats count as tries.
  */
 const MAX_RETURNS = 5;
@@ -50,7 +50,7 @@ export class StagedSource implements MountedVolume {
 
   /**
    * Reads a file.
-   * @throws PostponedError if the library may still deliver other files
+   * @throws PostponedError if the library might still deliver other files
    * @throws LibraryError if the library is unreadable
    * @throws NotReadyError if the library reported the file as staged, but the file cannot be read yet
    * @throws TapeError if the library wrongly reported the file as staged more than `MAX_RETURNS` times
@@ -98,7 +98,7 @@ export class StagedSource implements MountedVolume {
           from += BigInt(chunk.length);
           yield chunk;
         }
-        // the file seems to end early: the connection may have been closed
+        // the file seems to end early: the connection might have been closed
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
@@ -148,7 +148,7 @@ export class StagedSource implements MountedVolume {
     } finally {
       const end = iterator.return?.();
       if (either.aborted)
-        end?.catch(() => {}); // do not wait for a call that may hang
+        end?.catch(() => {}); // do not wait for a call that might hang
       else await end;
     }
   }
@@ -179,7 +179,7 @@ export class UndeliveredFiles {
     this.paths.clear();
   }
 
-  /** The error that ends the drive's visit; undefined if the visit may continue. */
+  /** The error that ends the drive's visit; undefined if the visit can continue. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }

@@ -1,6 +1,6 @@
 /**
  * Makes calls to a staging library. Each call is recorded in the database before and after it is made, because the
- * process may be killed at any point (README.md).
+ * process can be killed at any point (README.md).
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, quote, TapeError } from '../../core/errors.js';
@@ -79,7 +79,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** Maximum length of a stage request's id. A library may combine several requests' ids into one id. */
+/** Maximum length of a stage request's id. A library might combine several requests' ids into one id. */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**

@@ -14,7 +14,7 @@ export interface Identity {
   way: Way;
   roles: ReadonlySet<Role>;
   groups?: readonly string[];
-  /** Users for whom a service account may act. */
+  /** Users on whose behalf a service account is allowed to act. */
   quotas?: readonly string[];
   isReadOnly?: boolean;
   isScoped?: boolean;

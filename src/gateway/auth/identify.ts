@@ -83,7 +83,7 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-/** Records a rejected request in the audit log, but not its headers, because any header may contain a secret. */
+/** Records a rejected request in the audit log, but not its headers, because any header might contain a secret. */
 function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpError): void {
   const caller = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };

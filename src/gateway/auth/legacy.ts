@@ -1,4 +1,4 @@
-/** Identifies callers without credentials, such as old scripts. Some endpoints may be open to such callers. */
+/** Identifies callers without credentials, such as old scripts. A site can open some endpoints to these callers. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import type { Caller } from '../../core/caller.js';
@@ -42,7 +42,8 @@ export class LegacyCallers {
   }
 
   /**
-   * @returns an anonymous caller; undefined if the client's address may not use the endpoint without credentials
+   * @returns an anonymous caller; undefined if the client's address is not allowed to use the endpoint without
+   * credentials
    * @throws HttpError 401 for a caller behind an unlisted proxy
    */
   async find(req: Request, res: Response): Promise<Caller | undefined> {
@@ -54,7 +55,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // count when the response ends, because the body, which may name a user, has been read by then
+    // count when the response ends, because the body, which might name a user, has been read by then
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }

@@ -1,6 +1,6 @@
 /**
  * Identifies callers by a bearer token from an identity provider. The token is a signed JWT of OpenID Connect or OAuth
- * 2 (RFC 9068), and may contain the claims of the WLCG token profile.
+ * 2 (RFC 9068), and can contain the claims of the WLCG token profile.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -125,7 +125,7 @@ export class OidcCallers {
   }
 }
 
-/** Reads a token's claim by its name, which may contain dots, or by a dot-separated path of names. */
+/** Reads a token's claim by its name, which can contain dots, or by a dot-separated path of names. */
 function readClaim(payload: JWTPayload, claim: string): unknown {
   if (Object.hasOwn(payload, claim)) return payload[claim];
   let value: unknown = payload;

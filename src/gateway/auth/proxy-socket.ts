@@ -1,5 +1,5 @@
 /**
- * Creates Unix sockets on which a gateway listens for its proxies. A socket's permissions decide which processes may
+ * Creates Unix sockets on which a gateway listens for its proxies. A socket's permissions decide which processes can
  * send requests on behalf of users.
  */
 import { once } from 'node:events';

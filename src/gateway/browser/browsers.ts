@@ -13,7 +13,7 @@ import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
 /**
- * Path of the health endpoint, which accepts any host name, because load balancers may use any name and the response
+ * Path of the health endpoint, which accepts any host name, because load balancers might use any name and the response
  * does not contain secrets.
  */
 const HEALTH = /^\/health(\/|$)/i;
@@ -119,15 +119,15 @@ function isLinkFollowed(req: Request): boolean {
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** Response headers that pages of listed origins may read in addition to the headers that CORS always allows. */
+/** Response headers that pages of listed origins can read in addition to the headers that CORS always allows. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
 /**
- * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins may not send cookies.
- * Preflight responses allow all requested headers and the usual methods; each endpoint rejects methods that it does not
- * support.
+ * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins are not allowed to send
+ * cookies. Preflight responses allow all requested headers and the usual methods; each endpoint rejects methods that it
+ * does not support.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();

@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Paths of assets that browsers may cache forever, because the names change with the contents. */
+/** Paths of assets that browsers can cache forever, because the names change with the contents. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 

@@ -65,8 +65,9 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 
 /**
  * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. The client
- * may have invented all earlier addresses. If all addresses belong to listed proxies, the first is the client's,
- * because a client may run on a proxy's host. If a listed proxy does not report a valid address, the client is unknown.
+ * might have invented all earlier addresses. If all addresses belong to listed proxies, the first is the client's,
+ * because a client might run on a proxy's host. If a listed proxy does not report a valid address, the client is
+ * unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');

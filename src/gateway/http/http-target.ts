@@ -19,7 +19,7 @@ export function toOriginForm(req: IncomingMessage): void {
 
 /**
  * Removes the path prefix under which users reach the gateway, unless a proxy has already removed it.
- * @param prefix the path prefix, such as `/tapes`; may be empty
+ * @param prefix the path prefix, such as `/tapes`; can be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
   const target = req.url ?? '/';
@@ -38,7 +38,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
-  // reject repeated headers, because a proxy may have used the other value (RFC 9112, 3.2)
+  // reject repeated headers, because a proxy might have used the other value (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }

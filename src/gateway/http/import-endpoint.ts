@@ -4,7 +4,7 @@
  * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
  * with names that cannot be restored, and returns these rows. The option complete names a prefix, below which files
  * that are missing from the rows are withdrawn. The option maxWithdrawn limits how many percent of the files below the
- * prefix may be withdrawn (default 5). The option dryRun changes nothing.
+ * prefix can be withdrawn (default 5). The option dryRun changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -23,7 +23,7 @@ import { answerOf } from './http-errors.js';
 export const IMPORT_PATH = '/import';
 
 /**
- * Returns whether a request is an import. The body of an import may take any time to arrive, and is read only after
+ * Returns whether a request is an import. An import's body can take any time to arrive, and is read only after
  * authentication.
  */
 export function isImport({ url = '' }: IncomingMessage): boolean {

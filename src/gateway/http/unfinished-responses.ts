@@ -81,7 +81,7 @@ export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;
   const disconnected = new AbortController();
-  // allow any number of listeners, because each field of a GraphQL operation may add one while it waits for a slot
+  // allow any number of listeners, because each field of a GraphQL operation might add one while it waits for a slot
   setMaxListeners(0, disconnected.signal);
   const abort = () => {
     if (!res.writableFinished) disconnected.abort(new Error('the client has disconnected'));

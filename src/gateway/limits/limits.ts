@@ -22,8 +22,8 @@ const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
 /**
- * The share of the memory for request bodies that one caller may use. By default, three bodies of 32 MB fit into this
- * share.
+ * The largest share of the memory for request bodies that one caller can use. By default, three bodies of 32 MB fit
+ * into this share.
  */
 const SHARE_OF_BODIES = 3 / 8;
 
