@@ -193,7 +193,7 @@ type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResu
 
 /**
  * Limits a caller's concurrent queries. If no slot becomes free in time, the query is answered with status 503 and
- * `Retry-After`. Mutations take their slots in src/domain, because they may wait much longer for locks.
+ * `Retry-After`. Mutations take their slots in src/domain, because they might wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

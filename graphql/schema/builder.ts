@@ -107,8 +107,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw, because an
- * error while the limits compute a document's cost would fail the whole document.
+ * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw: this function
+ * also runs while a document's cost is computed, and an error would then fail the whole document.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -158,7 +158,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for an error message. Lists and objects are not shown, because they may be nested to any depth. */
+/** Formats a value for an error message. Lists and objects are not shown, because they can be nested to any depth. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));

@@ -152,7 +152,7 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 
 /**
  * Makes every failing resolver return a rejected promise. If a list item failed synchronously, the executor would
- * abandon the list, and unhandled rejections of earlier items would end the process.
+ * abandon the list, and the earlier items' unhandled rejections would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

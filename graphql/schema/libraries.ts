@@ -194,7 +194,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Parses library settings. Error messages do not contain the settings, which may include a secret. */
+/** Parses library settings. Error messages do not contain the settings, which might include a secret. */
 function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;

@@ -167,7 +167,7 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 
-/** Maximum number of list counts, such as `totalCount`, in an operation. Each count may scan all files. */
+/** Maximum number of list counts, such as `totalCount`, in an operation. Each count might scan all files. */
 const MAX_COUNTS = 25;
 
 /** Limits how many lists an operation counts. */
@@ -186,7 +186,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 
 /**
  * Approximate number of items in each list in an introspection result, by field. `__type` counts as a list, because the
- * selected type may be large. A field that is not in the map counts as one item.
+ * selected type might be large. A field that is not in the map counts as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],

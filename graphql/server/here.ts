@@ -24,7 +24,7 @@ export async function* followHere(
   if (!(Symbol.asyncIterator in results)) return yield present(results, ctx);
   const end = () => void results.return(undefined);
   signal?.addEventListener('abort', end);
-  if (signal?.aborted) end(); // the signal may have aborted while the database was being opened
+  if (signal?.aborted) end(); // the signal might have aborted while the database was being opened
   try {
     for await (const result of results) if (!signal?.aborted) yield present(result, ctx);
   } finally {

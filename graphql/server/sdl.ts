@@ -5,7 +5,7 @@ import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 import { schema } from '../schema/schema.js';
 
-/** Path of the schema, below `/graphql`. */
+/** The schema's URL path, relative to `/graphql`. */
 export const SDL_PATH = '/schema.graphql';
 
 /** @param isPublic whether the site allows introspection */

@@ -81,7 +81,7 @@ interface Stream {
   token: string;
   /** For each active subscription, a function that stops counting it against the caller's limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, event ids for the results that are not yet sent. Each id belongs to one result. */
+  /** In distinct connections mode, event ids of the results that are not yet sent. */
   eventIds: (bigint | undefined)[];
   /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -403,7 +403,7 @@ function paced(
     next: async () => {
       const value = await read();
       if (!value) return await end();
-      // the database may be unavailable: end the stream, so that the client reconnects and tries again
+      // the database might be unavailable: end the stream, so that the client reconnects and tries again
       if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
         stream.res.end();
         return await end();
@@ -452,8 +452,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * Rejects an operation. In single connection mode, the response contains the errors. Otherwise, the operation's stream
- * sends them as a result.
+ * Rejects an operation. In single connection mode, the response contains the errors. In distinct connections mode, the
+ * stream sends the errors as a result.
  */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };

@@ -95,7 +95,7 @@ const duration = filledString.transform((text, ctx) => {
   return z.NEVER;
 });
 
-/** Parses a list. Stops at the first invalid item, because a body may contain a million items. */
+/** Parses a list. Stops at the first invalid item, because a body can contain a million items. */
 const listOf = <Item extends z.ZodType>(item: Item) =>
   z
     .array(z.unknown(), must('a list'))

@@ -33,7 +33,7 @@ export interface Endpoint {
   parameters: readonly Parameter[];
   body?: readonly { form: JsonSchema; example: object }[];
   answer: { form: JsonSchema; description: string; example: object };
-  /** Errors that this endpoint may return in addition to `commonErrors`. */
+  /** Errors that this endpoint can return in addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
 }
 

@@ -133,7 +133,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
 /**
- * Returns a date for an HTTP header. Limits the year to the four digits that HTTP requires, because a file's time may
+ * Returns a date for an HTTP header. Limits the year to the four digits that HTTP requires, because a file's time can
  * be in any year.
  */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
@@ -184,7 +184,7 @@ const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}
 
 /**
  * Returns a copy's ETag. If an MD5 or SHA-256 checksum is known, it is the ETag, so that all gateways send the same
- * ETag for a file. Otherwise, the ETag identifies only this copy.
+ * ETag for a file. If no such checksum is known, the ETag identifies only this copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -307,7 +307,7 @@ const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client accepts checksums by the algorithm `name`. @param refused matches an algorithm that the
+ * Returns whether the client wants a checksum by the algorithm `name`. @param refused matches an algorithm that the
  * client excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {

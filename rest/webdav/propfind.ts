@@ -68,7 +68,7 @@ function present({ path, isDirectory, size, mtime }: Entry, href: string): strin
 
 const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 
-/** Escapes text for XML. Replaces most control characters, which XML cannot represent but paths may contain. */
+/** Escapes text for XML. Replaces most control characters, because paths can contain them but XML cannot. */
 function escapeXml(text: string): string {
   return text
     .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')

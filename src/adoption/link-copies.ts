@@ -67,7 +67,7 @@ async function tryTake(
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { sourcePath, real } = source;
-    // keep the directory open, because users of the source may replace directories at any time
+    // keep the directory open, because the source's users might replace directories at any time
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
@@ -153,8 +153,8 @@ async function targetOf(sourcePath: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths lead to the same directory entry, possibly through links. If they do, removing one path
- * also removes the other.
+ * Returns whether two paths lead to the same directory entry, possibly through links. If two paths lead to one entry,
+ * removing one path also removes the other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 
 export interface Difference {
-  /** Name of the kind of difference, which scripts can rely on, such as `quota-differs` or `copy-size`. */
+  /** The kind of difference, as a name that scripts can rely on, such as `quota-differs` or `copy-size`. */
   kind: string;
   /** The user, path, request id or mount point that differs. */
   thing: string;

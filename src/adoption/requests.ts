@@ -129,7 +129,7 @@ type Say = (kind: string, there: string | null, here: string) => void;
 
 /**
  * Returns the label as one line of at most 2,000 characters, because labels become email subjects. A label in the
- * source may contain 2,024 characters.
+ * source can contain 2,024 characters.
  */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);

@@ -47,8 +47,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides database settings of the source that could change the values read or end the transaction. Does not change
- * the search path, because the tables may be in any schema.
+ * Overrides the source database's settings that could change how values are read, or end the transaction. Does not
+ * change the search path, because the tables might be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;

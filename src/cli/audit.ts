@@ -98,9 +98,9 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 }
 
 /**
- * Returns a value as a CSV field (RFC 4180). Replaces control characters, which rejected input may contain, because a
- * control character could move a terminal's cursor. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a
- * spreadsheet does not run a formula.
+ * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain characters
+ * that move a terminal's cursor. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a spreadsheet does
+ * not run a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -43,7 +43,7 @@ const namesOf = ({ long, short }: Option): string[] => [long, short].filter((nam
 
 /**
  * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
- * words that may follow it. In zsh, the bash function runs through bashcompinit.
+ * words that can follow the command. In zsh, the bash function runs through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then

@@ -87,7 +87,9 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/** Returns an absolute mount point in normal form. Rejects a relative path, because the disk may be on another host. */
+/**
+ * Returns an absolute mount point in normal form. Rejects a relative path, because the disk might be on another host.
+ */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);

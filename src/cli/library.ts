@@ -130,7 +130,7 @@ tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /**
  * Reads settings in the form `key=value`. Rejects a key that is given twice.
- * @throws UsageError that does not contain the value, because it may be a secret
+ * @throws UsageError that does not contain the value, because the value might be a secret
  */
 function readSettings(given: readonly string[]): object {
   const settings = new Map<string, unknown>();

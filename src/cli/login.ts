@@ -126,7 +126,7 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
 }
 
 /**
- * Reads a token from the terminal without showing it, or from standard input if that is not a terminal.
+ * Reads a token from the terminal without showing it, or from standard input if standard input is not a terminal.
  * @throws CommandError
  */
 async function readToken(url: string): Promise<string> {

@@ -58,7 +58,7 @@ const fixedLimits = {
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's open patterns. Further matching files are added after the
+   * Maximum number of files that an import adds to a user's open patterns. All other matching files are added after the
    * import.
    */
   importJoins: 100_000,
@@ -83,8 +83,8 @@ export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls to restore disks. It is half of the libuv threads, so that a
- * stalled disk cannot block all threads.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks. The maximum is half of the libuv threads, so
+ * that a stalled disk cannot block all threads.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {

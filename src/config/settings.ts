@@ -51,7 +51,7 @@ const directory = parsed(values.parseDirectory, 'an absolute path without "." or
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
-/** A URL. If it lists several servers, it must name each server's host. */
+/** A URL. A URL that lists several servers must name each server's host. */
 const url = (choice: UrlChoice): z.ZodType<string, string> =>
   z.string().superRefine((value, ctx) => {
     const urls = splitHosts(value);

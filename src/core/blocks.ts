@@ -26,7 +26,7 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Cuts the bytes from `start` to `end` out of a block. Afterwards, only the owner of the returned chunk may use the
+ * Cuts the bytes from `start` to `end` out of a block. After the call, only the owner of the returned chunk may use the
  * block.
  */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {

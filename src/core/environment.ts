@@ -57,7 +57,7 @@ export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
 
 export interface UrlChoice {
   protocols: string[];
-  /** Whether the URL must contain a host. If not, the URL can name a Unix socket instead. */
+  /** Whether the URL must contain a host. A URL without a host names a Unix socket. */
   needsHost: boolean;
 }
 

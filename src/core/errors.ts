@@ -3,8 +3,8 @@
  * - `UserError`: a caller's mistake. Callers see the error's message unchanged. rest/ and graphql/ map the error's code
  * to a response.
  * - `TapeError`: an error that a tape library reported.
- * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry may
- * repeat a change that is already stored.
+ * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry
+ * might repeat a change that is already stored.
  */
 
 import { formatBytes } from './text/bytes.js';
@@ -176,7 +176,7 @@ export class OverShareError extends UnavailableError {
 }
 
 /**
- * Thrown if the connection was lost before the database confirmed a commit. The database may have stored the change.
+ * Thrown if the connection was lost before the database confirmed a commit. The database might have stored the change.
  */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {

@@ -11,7 +11,7 @@ const SECRET_NAMES =
 
 /**
  * Matches a JSON member that is named like a secret, even if the JSON is inside a quoted string. Regular expressions in
- * this file must not backtrack far, because log lines may be long.
+ * this file must not backtrack far, because log lines can be long.
  */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,
@@ -50,7 +50,7 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /**
- * Returns an environment variable's value for an error message, without secrets. An invalid URL may contain its
+ * Returns an environment variable's value for an error message, without secrets. An invalid URL might contain its
  * password anywhere, so only its scheme and the part after the last `@` are shown, without the query.
  */
 export function showValue(name: string, value: string): string {
@@ -64,7 +64,7 @@ export function showValue(name: string, value: string): string {
 }
 
 /**
- * Hides everything between a URL's scheme and its last `@`, because an unencoded password may contain any character.
+ * Hides everything between a URL's scheme and its last `@`, because an unencoded password can contain any character.
  */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
@@ -81,7 +81,7 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // the user name for a database or mail server is not secret, but for a web server it may be a token
+  // the user name for a database or mail server is not secret, but for a web server it might be a token
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];
@@ -92,7 +92,7 @@ function secretsIn(name: string, value: string): string[] {
 }
 
 /**
- * Returns the forms in which a secret may appear in a text: as written, decoded, and encoded for URLs, JSON, SMTP and
+ * Returns the forms in which a secret can appear in a text: as written, decoded, and encoded for URLs, JSON, SMTP and
  * HTTP.
  */
 function formsOf(written: string, user: string): string[] {

@@ -1,7 +1,7 @@
 /**
  * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass traces to each other as `traceparent` values (W3C Trace Context). The database stores these values
- * with requests.
+ * Processes pass traces to each other as `traceparent` values (W3C Trace Context). The database stores `traceparent`
+ * values with requests.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 

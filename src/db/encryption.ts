@@ -1,7 +1,7 @@
 /**
  * Supports `sslmode` in a database URL as libpq does. The driver pg makes only one attempt, with or without encryption.
- * This module adds the second attempt, and remembers what each server accepts. The mode `require` is stricter than in
- * libpq: Tapegate checks the certificate, as with `verify-full`.
+ * This module therefore makes the second attempt, and remembers what each server accepts. The mode `require` is
+ * stricter than in libpq: Tapegate checks the certificate, as with `verify-full`.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
@@ -60,9 +60,7 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/**
- * Rewrites the URL for the driver pg. Otherwise, pg would warn about `sslmode` values that will change their meaning.
- */
+/** Rewrites the URL for the driver pg, because pg warns about `sslmode` values that will change their meaning. */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;

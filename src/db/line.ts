@@ -89,7 +89,7 @@ export class SocketClient extends pg.Client {
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
-      void this.end().catch(() => {}); // ignore errors while closing, because the connection may have failed
+      void this.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
       throw withRemedy(error);
     }
   }
@@ -154,8 +154,8 @@ function withRemedy(error: unknown): unknown {
 }
 
 /**
- * Closes a connection without notifying the server, because the server might hang. Queries on the connection fail with
- * `error`.
+ * Closes a connection without notifying the server, because a server that hangs would not answer. Queries on the
+ * connection fail with `error`.
  */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
@@ -261,7 +261,7 @@ export class Line {
     };
   }
 
-  /** Afterwards, refuses connections to any database other than the current one. */
+  /** After this call, refuses connections to any database other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
@@ -285,8 +285,7 @@ export class Line {
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
 /**
- * For queries from Prisma's adapter, replaces the adapter's timestamp parser. That parser would convert timestamps to
- * Date.
+ * Replaces the timestamp parser in queries from Prisma's adapter, because that parser would convert timestamps to Date.
  */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;

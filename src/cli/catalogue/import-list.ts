@@ -157,8 +157,8 @@ async function readManifest(file: string): Promise<Manifest> {
 
 /**
  * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. If the bucket was
- * copied, the key is the file's path below a directory above the manifest. Otherwise, the file is in the manifest's
- * directory, or in a `data` directory inside or beside it.
+ * copied, the key is the file's path below a directory above the manifest. If the key is not such a path, the file is
+ * in the manifest's directory, or in a `data` directory inside or beside it.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

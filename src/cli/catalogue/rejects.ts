@@ -80,7 +80,7 @@ export class Rejects {
   }
 
   private async create(): Promise<FileHandle> {
-    // an interrupted import may have left a partial file of rejects
+    // an interrupted import might have left a partial file of rejects
     if (this.partialFile !== this.file) await rm(this.partialFile, { force: true });
     return await open(this.partialFile, 'wx', 0o600);
   }

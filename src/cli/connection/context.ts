@@ -39,7 +39,7 @@ export async function withMigrated<T>(
 
 /**
  * Opens the database, and keeps it open until the command ends. Does not migrate the schema, because an older version
- * of Tapegate may still be using it.
+ * of Tapegate might still be using the database.
  * @throws ConfigError; NoDatabaseError; Error if the schema's version is not current
  */
 export function openContext(): Promise<Context> {
@@ -57,8 +57,8 @@ export function openContext(): Promise<Context> {
 }
 
 /**
- * Returns the operating system's user as a caller. This user may do anything, because this process can open the
- * database.
+ * Returns the operating system's user as a caller. The operating system's user may do anything, because this process
+ * can open the database.
  */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };

@@ -111,7 +111,7 @@ export class IssuerClient {
   }
 
   /**
-   * Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens from the same login.
+   * Revokes a token. If a refresh token is revoked, some providers also revoke all other tokens from the same login.
    */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
@@ -197,7 +197,7 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
   if (status !== undefined && isUnavailable(status)) return new ConnectionError(`${issuer} answers ${status}`);
   const code = codeOf(error) ?? '';
-  // treat a parse error as a connection failure, because the response may be truncated
+  // treat a parse error as a connection failure, because the response might be truncated
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
@@ -248,7 +248,7 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // try the next provider, because the user may have an account with it
+      failure ??= error; // try the next provider, because the user might have an account with that provider
     }
   }
   if (failure !== undefined) throw failure;
@@ -361,7 +361,7 @@ export async function renewToken(url: string, env: Environment): Promise<string 
   try {
     return (await changeToken(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
-    // after a failed renewal, the stored token may still be valid
+    // after a failed renewal, the stored token might still be valid
     const stored = readStoredToken(url, env);
     if (stored?.login?.expiresAt !== undefined && Date.now() < stored.login.expiresAt) return stored.token;
     throw error;

@@ -39,7 +39,7 @@ const DATABASE = 'tapegate';
  * - `database`: a database in an empty data directory; only for the command `start`.
  * - `schema`: the tables in an existing database.
  * - `migrations`: changes to an existing schema.
- * - `nothing`: for commands that may have been started in the wrong directory.
+ * - `nothing`: for commands that might have been started in the wrong directory.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 

@@ -39,7 +39,7 @@ export async function sendFile<Answer>(
     return await answered;
   };
   try {
-    // the server may answer before the upload is complete, or even before the upload begins
+    // the server might answer before the upload is complete, or even before the upload begins
     const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
     return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
   } catch (error) {

@@ -32,7 +32,7 @@ export interface Login {
 
 /**
  * How long before the end of its lifetime a token is renewed. A token with a lifetime below two minutes is renewed
- * halfway through it.
+ * halfway through that lifetime.
  */
 const RENEW_MS = 60_000;
 
@@ -68,8 +68,7 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 
 /**
  * Changes a server's token. A lock keeps other processes from changing tokens at the same time.
- * @param change returns the new token, or undefined to remove the token; if it returns its argument, the file stays
- * unchanged
+ * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
  * @returns the new token
  * @throws CommandError; errors from `change`, which leave the file unchanged
  */
@@ -95,7 +94,7 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    // ignore a failure: another process may have already taken the lock
+    // ignore a failure: another process might have already taken the lock
     await rmdir(path.dirname(next)).catch(() => {});
   }
 }
@@ -141,7 +140,7 @@ function readAll(file: string): StoredTokens {
 }
 
 /**
- * Parses the file of tokens. The error message does not contain text from the file, because the text may be a token.
+ * Parses the file of tokens. The error message does not contain text from the file, because the text might be a token.
  */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
@@ -163,7 +162,7 @@ const STALE_MS = 60_000;
  * removed it.
  */
 async function lock(file: string): Promise<string> {
-  // an older version of Tapegate may have left a file `*.lock`, so the directory has a different name
+  // an older version of Tapegate might have left a file `*.lock`, so the directory has a different name
   const directory = `${file}.lock.d`;
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };

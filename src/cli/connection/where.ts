@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Stands for this host's database where otherwise a gateway's URL is used. */
+/** Value used instead of a gateway's URL for this host's database. */
 export const LOCAL = 'here:';
 
 /**
@@ -23,8 +23,8 @@ export function readUrl(): string {
 
 /**
  * Returns the URL of the gateway that a user's command uses, or LOCAL for this host's database. A configured gateway
- * takes precedence, then a database that is configured or that this user can open. Otherwise, the command uses this
- * host's gateway.
+ * takes precedence, then a database that is configured or that this user can open. If neither exists, the command uses
+ * this host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -43,8 +43,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A stored or given token also configures a gateway,
- * because the command must act as the token's user.
+ * Returns whether a URL, token or setting configures a gateway. A token, whether given or stored, also configures a
+ * gateway, because the command must act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();

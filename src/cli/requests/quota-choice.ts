@@ -6,7 +6,7 @@ import { UsageError } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 
 /**
- * Returns the quota from the option, or else from the user's settings, or else the authenticated user's default quota.
+ * Returns the quota that the option names, or else the quota in the user's settings, or else the user's default quota.
  * @param options the options that can name a quota, for the error message
  * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */

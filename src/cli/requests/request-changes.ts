@@ -94,7 +94,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
 }
 
 /**
- * Reads a retention date, which must be in the future. Rejects a past date, which is probably mistyped, because the
+ * Reads a retention date, which must be in the future. Rejects a past date, because it is probably mistyped, and the
  * server would end the request immediately.
  */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {

@@ -158,8 +158,8 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
- * the request is active, another line says that missing files may still join it. Files beyond the request's own limits
- * do not count as missing.
+ * the request is active, another line says that missing files might still join the request. Files beyond the request's
+ * own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -203,7 +203,8 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
       if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error; // the added slash may have made the path too long for a search
+      // the added slash might have made the path too long for a search
+      if (!(error instanceof CommandError)) throw error;
     }
   }
   return directories;
@@ -257,10 +258,10 @@ export interface WaitingView {
   reason: string | undefined;
 }
 
-/** Reasons for waiting that end without a change by an operator, as the drives work through the queue. */
+/** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause between two readings of the plan. It is long because each reading scans the whole queue. */
+/** Pause between two readings of the plan. The pause is long because each reading scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**

@@ -47,7 +47,9 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** Whether this command created the request. If it did, the request exists even if no progress has been received. */
+  /**
+   * Whether this command created the request. A request that it created exists even if no progress has been received.
+   */
   isNew?: boolean;
 }
 
@@ -70,7 +72,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // do not treat the rejection as unhandled: `await waiting` below throws the error
+  waiting?.catch(() => {}); // this handler prevents an unhandled rejection: `await waiting` below throws the error
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
@@ -124,8 +126,8 @@ interface View {
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints a time range for the request's planned end above the bar. Prints a new range when the planned end leaves the
- * printed range.
+ * Prints a time range for the request's planned end above the bar. Prints a new range if the planned end is no longer
+ * within the printed range.
  * @param now the server's time, because this host's clock might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
@@ -193,7 +195,7 @@ const MAX_REASON = 80;
 /**
  * Returns a request's estimated remaining time. If no file is being read, or the plan does not contain the request's
  * end, returns why the request waits. In a terminal, that reason is shown above the bar, because the end of the bar's
- * line may be cut off.
+ * line might be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

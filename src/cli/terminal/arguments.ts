@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser that also accepts the text `none`. It returns `none` unchanged, because commander does not allow
- * null as an option's value. `noneToNull` later converts `none` to null.
+ * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander does not
+ * allow null as an option's value. `noneToNull` later converts `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>

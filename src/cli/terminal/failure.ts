@@ -40,7 +40,7 @@ export class UsageError extends CommandError {
   }
 }
 
-/** A failure because the server or its database does not answer. A retry may help. */
+/** A failure because the server or its database does not answer. A retry might help. */
 export class ConnectionError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.unavailable);

@@ -11,7 +11,7 @@ export interface OutputOptions {
   json?: boolean;
 }
 
-/** Prints a JSON document on one line. Integers keep all digits. */
+/** Prints a JSON document on one line, and does not round integers. */
 export function printJson(value: unknown): void {
   stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
 }

@@ -26,9 +26,7 @@ export const padTo = (text: string, width: number): string => text + ' '.repeat(
 
 const ELLIPSIS = '…';
 
-/**
- * Shortens a text if it is wider than a width. An ellipsis replaces the end of the text, or the beginning of a path.
- */
+/** Shortens a text that is wider than `width`. An ellipsis replaces the end of the text, or the beginning of a path. */
 export function truncate(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (!text.startsWith('/')) return takeWidth(clustersOf(text), width - 1).join('') + ELLIPSIS;

@@ -43,8 +43,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Returns whether an address belongs to this host. Reads the network interfaces on each call, because they may change.
- * Any user on this host can connect from any of its addresses.
+ * Returns whether an address belongs to this host. Reads the network interfaces on each call, because the interfaces
+ * can change. Any user on this host can connect from any of its addresses.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;

@@ -24,8 +24,7 @@ const isSpecial4 = createRangeTest([
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// exclude IPv6 addresses that contain an IPv4 address (mapped, NAT64, 6to4, Teredo), because the IPv4 address might be
-// private
+// exclude IPv6 addresses that contain a possibly private IPv4 address (mapped, NAT64, 6to4, Teredo)
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 

@@ -8,7 +8,8 @@ import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
   /**
-   * The entry's name. In a name that is not UTF-8, invalid bytes are escaped as in a shell's $'…', for example \xE9.
+   * The entry's name. In a name that is not UTF-8, bytes other than printable ASCII are escaped as in a shell's $'…',
+   * for example \xE9.
    */
   name: string;
   isText: boolean;

@@ -49,7 +49,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('COMMIT');
     await target.query(`ANALYZE ${names.join(', ')}`);
   } finally {
-    // ignore errors while closing, because either connection may have failed
+    // ignore errors while closing, because either connection might have failed
     await Promise.all([source, target].map((client) => client.end().catch(() => {})));
   }
 }

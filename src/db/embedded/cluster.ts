@@ -158,7 +158,7 @@ export function findReason(output: string, directory: string): string | undefine
 
 export const DATABASE_USER = 'postgres';
 
-/** Content of pg_hba.conf in a new cluster. An operator can edit the file later. */
+/** Content of pg_hba.conf in a new cluster. An operator can edit pg_hba.conf later. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**

@@ -45,7 +45,7 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** Time limit for starting the server, which may include crash recovery. */
+/** Time limit for starting the server, which might include crash recovery. */
 const START_TIMEOUT_MS = 60_000;
 /** Pause between attempts to reach or start the server. The pause doubles after each failed start, up to `last`. */
 const PAUSE_MS = { first: 20, last: 1000 };
@@ -126,7 +126,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits until the server accepts this process's connection. This process or another one starts the server.
+ * Waits until the server accepts this process's connection. Either this process or another process starts the server.
  * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
@@ -198,8 +198,8 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failed starts that might succeed if they are repeated. The cause is either another process that is
- * starting or stopping a server, or a killed server's child process that still runs.
+ * Log messages of failed starts that might succeed if they are repeated. Such a start fails because another process is
+ * starting or stopping a server, or because a killed server's child process still runs.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;

@@ -12,8 +12,8 @@ const PATIENCE_MS = 300_000;
 
 /**
  * Yields the rows that a statement with one text column returns, each with a line feed at the end. The column must not
- * be null or contain control characters; JSON is suitable. `client` must not pipeline. It cannot be used afterwards
- * unless all rows were read.
+ * be null or contain control characters; JSON is suitable. `client` must not pipeline. If the reader leaves early,
+ * `client` cannot be used again.
  * @param patienceMs the time limit for each wait for the database; the reader's time is not limited
  */
 export async function* copyRows(

@@ -25,7 +25,7 @@ const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
-  /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
+  /** Yields pages of up to 2,000 rows. Only one stream can be open at any time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
    * Yields the rows that a query with one text column returns (copy.ts). `copy` must be the last read from the
@@ -155,7 +155,7 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows that a statement finds, even if the statement takes long. A search by pattern, for example, might
+ * Returns the rows that a statement finds, even if the statement takes long. For example, a search by pattern might
  * take long. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
  * @param reader aborts when clients no longer wait for the answer, which cancels the statement
  * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
@@ -179,7 +179,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves. Otherwise, PostgreSQL would run the statement to its end. */
+/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise run the statement to its end. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],

@@ -17,7 +17,7 @@ interface TextList {
   order: Sql;
   /**
    * A faster variant of `rows` without access checks. The variant returns the same rows if `isFree` says that the
-   * caller may see all rows. Otherwise, it does not return any rows.
+   * caller may see all rows, and none if not.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */
@@ -31,7 +31,7 @@ interface TextList {
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** The rows' JSON in UTF-8, separated by commas. A buffer may end in the middle of a row. */
+/** The rows' JSON in UTF-8, separated by commas. A buffer can end in the middle of a row. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
