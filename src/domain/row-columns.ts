@@ -26,5 +26,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The fields of files that most lists need. Reading all fields would take more processor time. */
+/** The file fields that most lists need. Reading all fields would take more processor time. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

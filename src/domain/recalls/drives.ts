@@ -24,7 +24,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** How many times in a row engines failed to use the drive before the claim. */
+  /** Number of consecutive failures of engines to use the drive before the claim. */
   failures: number;
 }
 
@@ -202,7 +202,7 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 
 /**
  * Returns a library's drives and the engines that ask for drives, so that the engines can share the drives. If no other
- * engine asks for a drive, returns no drives.
+ * engine asks for a drive, the list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

@@ -44,7 +44,7 @@ import type { Lease } from './drives.js';
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** An unrecorded file with the same bytes is already at the path. It has this checksum and is kept. */
+  /** An unrecorded file with the same bytes and this checksum is already at the path, and is kept. */
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
@@ -109,8 +109,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. This epoch
- * can be that of an earlier holder of the drive. The caller must have locked the recalls.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The lease's
+ * epoch might belong to an earlier holder of the drive. The caller must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,

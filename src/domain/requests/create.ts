@@ -1,5 +1,5 @@
 /**
- * Creates requests. A new request charges its quota for all its files that are in the catalogue, or is rejected. The
+ * Creates requests. A new request is rejected unless its quota has room for all of its files in the catalogue. The
  * transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files from an import.
  * joins.ts adds files to existing requests.
  */
@@ -419,7 +419,7 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that its file (`f`) alone is
+ * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`) alone is
  * larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE

@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns an SQL column for whether any live request is overdue. An index lookup finds the earliest retention. */
+/** Returns an SQL column for whether any live request is overdue. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -88,7 +88,8 @@ export async function endRequests(
 }
 
 /**
- * Removes waiting recalls that no live request needs. The engine stops the running recalls (recalls/queue.ts).
+ * Removes waiting recalls that no live request needs. The engine stops running recalls that no live request needs
+ * (recalls/queue.ts).
  * @param files a query that returns the released files' ids
  */
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {

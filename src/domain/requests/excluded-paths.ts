@@ -4,10 +4,10 @@
  * would take millions of rows, and no request could be created while an import writes them.
  *
  * Therefore each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only
- * the size of the smallest unrecorded file (`excluded_size`). When a user has reached the limit, imports still add
- * files to requests with room, but do not record further excluded files. When a request has room for its smallest
- * unrecorded file, joins.ts searches the catalogue for the request's pattern, even while recorded paths still wait for
- * room.
+ * the size of the smallest unrecorded file (`excluded_size`). For a user with the maximum number of recorded paths,
+ * imports still add files to requests with room, but do not record excluded files. When a request has room for its
+ * smallest unrecorded file, joins.ts searches the catalogue for the request's pattern, even while recorded paths still
+ * wait for room.
  *
  * A file that joins a request also needs a row: a request file. Therefore an import adds at most `limits.importJoins`
  * files to a user's requests. joins.ts adds further files afterwards, in steps that do not block new requests.

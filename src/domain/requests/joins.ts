@@ -45,16 +45,17 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created while it is
- * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, under the lock,
- * `findJoining` compares the files with the patterns of requests not yet searched.
+ * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked, `findJoining`
+ * compares the files with the patterns of requests that were not searched before.
  *
- * The early comparison searches the requests that are live when it runs. Later, under the lock, `findJoining` checks
- * again that each matching request is live and is allowed to contain the file.
+ * The early comparison searches the requests that are live when it runs. After the catalogue is locked, `findJoining`
+ * checks again that each matching request is live and is allowed to contain the file.
  *
- * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The lock
- * is granted only after that transaction commits, and the request is then searched under the lock.
+ * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. Locking
+ * the catalogue waits until earlier transactions have committed, and their requests are searched under the lock.
  *
- * A transaction that creates or revives a request later waits for the lock, and then sees the committed files.
+ * A transaction that creates or revives a request after the catalogue is locked waits for the lock, and then sees the
+ * committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));

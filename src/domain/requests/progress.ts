@@ -17,7 +17,7 @@ export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** The condition that all of a request's files are on disk or have failed. */
+/** SQL condition that all of a request's files are on disk or have failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
@@ -117,8 +117,8 @@ export async function advanceRequests(
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 /**
- * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more line gives
- * the number of other requests.
+ * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more log line
+ * gives the number of requests that were not logged.
  */
 const MAX_LINES = 100;
 

@@ -144,7 +144,7 @@ export async function waitAgain(
 }
 
 /**
- * Looks up the request files of each file separately. If a new request is not in the statistics yet, PostgreSQL would
+ * Looks up each file's request files separately. If a new request is not in the statistics yet, PostgreSQL would
  * otherwise read all its files for each batch.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;

@@ -120,7 +120,7 @@ export interface RequestRow
   quota: string;
 }
 
-/** Columns of a request in lists. */
+/** Columns that lists of requests contain. */
 const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
   r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
   r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;

@@ -43,9 +43,9 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Sets the fields of a request that the input contains. A retention in the past ends the request. A retention in the
- * future revives an ended request and charges its files again. If a limit is raised, excluded files join the request
- * immediately. A lower limit never removes files from a live request.
+ * Changes those fields of a request that the input contains. A retention in the past ends the request. A retention in
+ * the future revives an ended request and charges its files again. If a limit is raised, excluded files join the
+ * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
  * full
  * @returns the request's id

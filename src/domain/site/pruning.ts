@@ -58,7 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** SQL condition that all webhooks have processed an event batch. The batch must be kept until they have. */
+/** SQL condition that all webhooks have processed an event batch, so that it can be pruned. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -71,10 +71,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/**
- * Selects the oldest batches that are marked as pruned. Selects one more than a run marks, because the last batch is
- * never deleted.
- */
+/** Selects the oldest pruned batches: one more than a run marks as pruned, because the last batch is never deleted. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

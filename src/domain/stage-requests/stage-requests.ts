@@ -257,7 +257,7 @@ export type LocalityProblem =
 
 export interface LocalityRow {
   path: string;
-  /** Null if the file does not exist. */
+  /** Where the file is; null if it does not exist. */
   locality: Locality | null;
   problem: LocalityProblem | null;
 }
@@ -432,7 +432,7 @@ async function releaseByRequest(
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Age in days at which a stage request is deleted. By then it has ended, and its client has read the result. */
+/** Age in days at which a stage request is deleted, because it has ended and its client has read the result. */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
 const STEP = 1000;

@@ -45,7 +45,7 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
  * gets smaller with each attempt, so that a bad file does not block other files.
  *
  * Includes files that no recall needs any more if the library might already have received a request for them. To
- * release them, Tapegate needs the request id from the library's answer.
+ * release a file, Tapegate needs the request id from the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -156,7 +156,7 @@ export async function recordStaged(
 
 export type Again = Answered & { at: string };
 
-/** Requests files again if the library no longer knows their request. */
+/** Requests files again if the library no longer knows the stage request that contained them. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -243,8 +243,8 @@ export interface ToRelease extends StagingRow {
 }
 
 /**
- * SQL condition that the library keeps the file without an expiry date. An engine must then ask from time to time
- * whether it still keeps the file.
+ * SQL condition that the library keeps the file without an expiry date, so that an engine must ask whether the library
+ * still keeps it.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
@@ -264,20 +264,18 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Minimum and maximum pause before an engine asks again whether the library still keeps a file. Between these limits,
- * the pause is half the time since the file was released.
+ * Minimum and maximum pause before an engine asks again whether the library still keeps a file. Within its limits, this
+ * pause is half the time since the file was released.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/**
- * A file that the library keeps until `until`; null if the time that it reported when it staged the file still applies.
- */
+/** A file that the library keeps until `until`; null means until the time that it reported when it staged the file. */
 export type KeptRow = Answered & { until: string | null };
 
 /**
  * Records the results of a release. A needed file that was missing when read is requested again after a growing pause.
- * If the library keeps a file on its disk, the file's row remains until the library removes the file. Otherwise the row
- * is deleted.
+ * If the library keeps a file on its disk, the file's row remains until the library removes the file. All other rows
+ * are deleted.
  */
 export async function recordReleased(
   ctx: Context,

@@ -53,8 +53,8 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Bytes for which room in the restore area must still be reserved. They will come from this library and from all
-   * other libraries that respond.
+   * Bytes, from this library and all other libraries that respond, for which room in the restore area must still be
+   * reserved.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
@@ -62,7 +62,7 @@ export interface Staged {
 
 /**
  * SQL condition that the library from which a file is staged (`s`) is in service and responds. Room in the restore area
- * is set aside only for such libraries.
+ * is set aside only for libraries that respond.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;

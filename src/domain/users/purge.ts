@@ -1,9 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
- * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the log
- * can have many millions of rows. A last transaction changes everything else. Until the last transaction commits, the
- * name still identifies the user's rows, so a second call can continue after a crash.
+ * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the
+ * audit log can have many millions of rows. A last transaction changes all other data. Until the last transaction
+ * commits, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -76,7 +76,7 @@ interface Person {
   address: string | null;
   pseudonym: string;
   /**
-   * Ids of the requests that were charged to the user or made by the user. Audit rows about these requests might
+   * Ids of the requests that were charged to the user or made by the user. Audit rows about the user's requests might
    * mention the user.
    */
   requests: readonly string[];
@@ -152,7 +152,7 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The condition that a request, in any quota, mentions the user. */
+/** SQL condition that a request, in any quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;

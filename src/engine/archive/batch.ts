@@ -25,8 +25,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Number of files that were already on tape. The catalogue has the same checksum and, if sources are removed
-   * (`move`), the tape copy was read back.
+   * Number of files that were already on tape with the checksum in the catalogue. If sources are removed (`move`),
+   * counts only files whose tape copies were read back.
    */
   unchanged: number;
   failed: string[];

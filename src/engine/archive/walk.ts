@@ -40,7 +40,7 @@ interface Visit {
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. The directory's parents are not
- * restored, and neither is the directory itself if there is no prefix. If a directory is not restored, its access
+ * restored, and the directory itself is restored only if a prefix is given. If a directory is not restored, its access
  * rights are applied to its entries.
  * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
  * @throws the system's error if `dir` itself cannot be read
@@ -122,7 +122,8 @@ async function findSource(
 }
 
 /**
- * Reads a directory in name order. Reports names that are not UTF-8 as failed, because the restored name would differ.
+ * Reads a directory's entries in name order. Reports names that are not UTF-8 as failed, because the restored name
+ * would differ.
  */
 async function listEntries(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];

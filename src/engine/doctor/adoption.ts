@@ -1,7 +1,7 @@
 /**
- * Finds unrecorded files that have the same bytes as the expected copy. These files might belong to users, so they are
- * adopted only if the operator requests it. The operator might know that Tapegate wrote the files before the database
- * was restored from a backup.
+ * Finds unrecorded files that have the same bytes as the expected copy. Unrecorded files might belong to users, so they
+ * are adopted only if the operator requests it. The operator might know that Tapegate wrote the files before the
+ * database was restored from a backup.
  */
 
 import { messageOf } from '../../core/errors.js';

@@ -117,8 +117,8 @@ const SECOND = 1_000_000_000n;
 const EARLIEST = -(2n ** 31n) * SECOND;
 
 /**
- * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The result is correct for times from 1901
- * to 2486.
+ * Formats an mtime from the database, which stores nanoseconds modulo 2^64. The formatted time is correct from 1901 to
+ * 2486.
  */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
@@ -126,7 +126,7 @@ function recordedTimeOf(ns: bigint | null): string {
 
 /**
  * Formats a time with nanoseconds, because a rewritten copy might differ only in nanoseconds. Outside the years 1 to
- * 9999, the result has the form `@seconds`, which `date -d` reads.
+ * 9999, the formatted time has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {
   const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes the remainder positive even before 1970

@@ -56,7 +56,7 @@ interface MountFailure {
   error: string;
   /** Earliest time of the volume's next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Why to suspend the volume; undefined if the volume stays in service. */
+  /** Reason to suspend the volume; undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 

@@ -20,7 +20,7 @@ export interface HeldLease extends Lease {
   signal: AbortSignal;
   /** @throws Error if the lease is lost, or might have expired while the process was stalled */
   confirm(): void;
-  /** Stops the renewal before the drive is released. May be called twice. */
+  /** Stops the renewal before the drive is released. Can be called more than once. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;

@@ -15,7 +15,7 @@ import {
   pauseSeconds,
 } from './retry.js';
 
-/** Thrown if a failed recall's copy cannot be removed or examined. Its cause is the error that ended the recall. */
+/** Thrown if a failed recall's copy cannot be removed or examined; `cause` is the error that ended the recall. */
 export class UnseenError extends Error {}
 
 /**

@@ -51,8 +51,8 @@ export class ReadPlan<F extends PlannedFile> {
   }
 
   /**
-   * Chooses the plan's files again. Chooses none if no file is waiting, or if the drive should change to another
-   * volume.
+   * Chooses the plan's files again. Leaves the plan empty if no file is waiting, or if the drive should change to
+   * another volume.
    */
   async renew(): Promise<void> {
     this.files = await this.choose();

@@ -74,7 +74,7 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
 export class PostponedError extends Error {
   readonly seconds: number;
 
-  /** @param seconds time until the next try */
+  /** @param seconds pause until the next try */
   constructor(message: string, seconds: number, options?: ErrorOptions) {
     super(message, options);
     this.seconds = seconds;

@@ -15,12 +15,15 @@ import {
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/** Seconds after which a request for a drive expires. A process repeats its request more often. */
+/**
+ * Seconds after which a request for a drive expires. A process that still needs a drive repeats its request before the
+ * request expires.
+ */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
- * Milliseconds for which other engines have priority for a free drive. If none of them claims the drive, this engine
+ * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive, this engine
  * keeps its drives for some time (`KEEP_MS`).
  */
 const PRIORITY_MS = 5000;

@@ -29,8 +29,8 @@ const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A library might report a file as staged although it cannot be read yet. The file is then staged again up to this many
- * times; later repeats count as tries.
+ * A library might report a file as staged although it cannot be read yet. A file that cannot be read yet is staged
+ * again up to this many times; later repeats count as tries.
  */
 const MAX_RETURNS = 5;
 

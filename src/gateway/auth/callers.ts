@@ -137,7 +137,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** Cache with a limited number of entries, because clients choose the keys. Limits the entries' age too. */
+/** Cache that limits the number of its entries, because clients choose the keys, and their age. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;

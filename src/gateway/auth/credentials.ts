@@ -34,7 +34,7 @@ export function unauthenticated(problem: string): HttpError {
 
 /**
  * Removes the Basic challenge from a 401 error if a web page's script sent the request, because the browser would show
- * its own login dialog. Scripts send the header X-Requested-With to avoid the dialog.
+ * its own login dialog. Scripts send the header X-Requested-With to avoid the browser's login dialog.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;

@@ -198,8 +198,8 @@ const KEYS_MS = 600_000;
 const PAUSE_MS = 30_000;
 
 /**
- * Pause after a failed request to an issuer. Without the pause, a client could flood the issuer with requests by
- * sending invalid tokens.
+ * Pause after a failed request to an issuer. Without this pause, a client that sends invalid tokens could flood the
+ * issuer with requests.
  */
 const FAILED_MS = 5000;
 
@@ -260,7 +260,10 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** Sends a request to the issuer. During the pause after a failed request, throws that request's error instead. */
+  /**
+   * Sends a request to the issuer. During the pause after a failed request, sends nothing and throws the failed
+   * request's error.
+   */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);

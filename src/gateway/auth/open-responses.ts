@@ -79,7 +79,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // let other responses finish with the old rights; one that becomes a stream is ended when the stream begins
+      // let other responses finish with the old rights, but mark them to be ended if they become streams
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

@@ -1,6 +1,6 @@
 /**
  * Identifies callers that a proxy has authenticated, by a header with either the user's name or the subject of the
- * user's certificate. Rejects a request that contains such a header if the sender is not a listed proxy.
+ * user's certificate. Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Returns the identity from the header with the user's name; undefined without this header.
+ * Returns the identity from the header with the user's name; undefined if the request does not have this header.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,7 +30,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Returns the identity from the header with a verified client certificate's subject; undefined without this header.
+ * Returns the identity from the header with a verified client certificate's subject; undefined if the request does not
+ * have this header.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -94,8 +95,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined unless it has exactly one. Subjects like `/O=Example/CN=Ada` are not
- * read, because without escapes they are ambiguous
+ * @returns a subject's common name; undefined unless the subject has exactly one. Subjects like `/O=Example/CN=Ada` are
+ * not read, because without escapes they are ambiguous
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

@@ -68,7 +68,7 @@ function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/** Returns the connection's local address, formatted as a host name. DNS rebinding cannot forge this address. */
+/** Returns the connection's local address, formatted as a host name. DNS rebinding cannot forge the local address. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
@@ -90,8 +90,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the header which shows that a page of another origin sent the request. Undefined for Tapegate's own pages,
- * pages of listed origins, and clients that are not browsers.
+ * Returns the header which shows that a page of a foreign origin sent the request; undefined if no header shows this.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');

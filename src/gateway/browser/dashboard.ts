@@ -1,4 +1,4 @@
-/** Serves the dashboard at the root path. The build compiles it from src/web/ to dist/web/. */
+/** Serves the dashboard at the root path. The build compiles the dashboard from src/web/ to dist/web/. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
