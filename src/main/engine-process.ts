@@ -77,7 +77,7 @@ async function begin({
     await runtime.ctx.events.open();
     const libraries = await readLibraries(runtime.ctx);
     const library = libraries.find(({ id }) => id === libraryId);
-    if (!library) return await leave('stopped'); // the library was removed, and the parent process ends this process
+    if (!library) return await leave('stopped'); // the library was removed, so the parent process ends this process
     const begun = await startEngine(runtime.ctx, openLibrary(runtime.ctx, library), {
       part,
       library,

@@ -39,7 +39,7 @@ export async function createProgram(
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'print times in UTC (default: local in a terminal)')
     .exitOverride()
-    // every command has options, so "[options]" adds no information
+    // omit "[options]", because every command has options
     .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),

@@ -1,6 +1,6 @@
 /**
- * Plans ahead: simulates how drives read the current queue by the rules in schedule.ts. The simulation shows when each
- * user's files on each volume are read. All functions are pure.
+ * Plans ahead: simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows
+ * when each user's files on each volume are read. All functions are pure.
  *
  * The simulation uses the cost model's times. It assumes that there are no new requests and no failures, and never
  * waits for small queues to grow.

@@ -75,7 +75,7 @@ export function pointAt(medium: Medium, byte: number): Point {
   const wrapBytes = medium.capacityBytes / wraps;
   const wrap = Math.min(Math.floor(byte / wrapBytes), wraps - 1);
   const part = Math.min(byte / wrapBytes - wrap, 1) * (lastLpos - firstLpos);
-  // even wraps run away from the load point, odd wraps back to the load point
+  // even wraps run away from the load point, and odd wraps run back to it
   return { wrap, lpos: wrap % 2 === 0 ? firstLpos + part : lastLpos - part };
 }
 

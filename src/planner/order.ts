@@ -17,7 +17,10 @@ interface Extent {
 interface ReadOrder {
   /** Indices of the files in the list of extents, in read order. */
   order: number[];
-  /** Lower bound on the locate time in any order; undefined if there are too many files for the exact relaxation. */
+  /**
+   * Lower bound on the total locate time, whatever the order; undefined if there are too many files for the exact
+   * relaxation.
+   */
   boundSeconds: number | undefined;
 }
 

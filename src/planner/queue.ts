@@ -101,8 +101,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * Maximum number of files, and of their bytes, that can be requested at the same time. If `bytes` is undefined, only
-   * the restore area limits the bytes.
+   * How many files, and how many bytes, can be requested at the same time. If `bytes` is undefined, only the restore
+   * area limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   /** All files that wait at the library, including requested files. */
@@ -162,7 +162,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the wait times or, if there are more than `most`, that many of their quantiles. */
+/** Returns the wait times or, if there are more than `most`, only `most` of their quantiles. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -12,7 +12,7 @@
  * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
  *
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
- * Users whose shares differ by less than `turnSeconds` share a turn.
+ * Users whose shares differ by less than `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
  * `sweepSeconds`. Afterwards, the drive leaves if a user with files on another volume has had less drive time, by more
@@ -45,9 +45,9 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume. In that time, it could stream
- * `collectBytes`; `quantumSeconds` is five times that time, and `turnSeconds` is fifteen times. If all users request
- * all files, mounting takes a fifteenth of the drive time.
+ * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume, and could stream `collectBytes`
+ * meanwhile. `quantumSeconds` is five times this mount time, and `turnSeconds` is fifteen times as long. If all users
+ * request all files, mounting takes a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -133,8 +133,8 @@ export interface Sweep {
 }
 
 /**
- * Returns the users whose files on a volume are read next. They are the users in the next turn and, if the sweep has
- * time, in later turns. A running sweep keeps its users, unless a user with a higher priority joins.
+ * Returns the users whose files on a volume are read next: those in the next turn and, if the sweep has time, those in
+ * later turns. A running sweep keeps its users, unless a user with a higher priority joins.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -155,7 +155,7 @@ export function chooseSweep(
   return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
 }
 
-/** Adds users in the order of their turns, as long as all chosen files can be read in `seconds`. */
+/** Adds users in the order of their turns, as long as all added users' files can be read within `seconds`. */
 function join(
   medium: Medium,
   chosen: readonly UserQueue[],
@@ -213,7 +213,7 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
 
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** Returns how many of a user's drive seconds still count when `seconds` more have passed. */
+/** Returns how many of a user's drive seconds still count when they are `seconds` old. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

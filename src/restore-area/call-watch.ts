@@ -152,7 +152,7 @@ export class CallWatch {
 
 /**
  * Waits at most `ms` milliseconds for work to end.
- * @returns undefined if the work does not end in that time, although it continues
+ * @returns undefined if the work takes longer than `ms`; the work continues
  */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();

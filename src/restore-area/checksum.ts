@@ -112,8 +112,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * A difference between a tape copy and the catalogue. If the tape copy is too long and was not read to its end, `found`
- * is `more`.
+ * A difference between a tape copy and the catalogue. If the tape copy is too long and was not read to its end, the
+ * size in `found` is `more`.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';

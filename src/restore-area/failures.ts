@@ -109,8 +109,8 @@ export class FailingDisks {
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
   /**
-   * Absent disks, keyed by disk id. This host does not retry a disk before the time in `until`, measured by
-   * `performance.now()`.
+   * Absent disks, keyed by disk id. Until the time in `until`, measured by `performance.now()`, this host does not
+   * retry the disk.
    */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
@@ -292,7 +292,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Thrown if the disk is full, even if it reports free space. */
+/** Thrown if a call on a restore disk finds the disk full, even if it reports free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

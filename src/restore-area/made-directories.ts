@@ -55,7 +55,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // if the disk is untrusted, let the file wait until an operator has corrected the disk
+    // if the whole disk is untrusted, let the file wait until an operator has fixed the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -244,7 +244,7 @@ export class OpenDirectories {
   }
 
   /**
-   * Returns a copy's directory, which stays open until `close`. Creates it if it is missing.
+   * Returns a copy's directory, and creates it if it is missing. It stays open until `close` is called.
    * @param confirm called before a directory is created; throws an error to prevent this
    * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or one of its
    * parents
@@ -260,7 +260,8 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      const moved = movedAway(known.directory); // the directory's new files were moved too
+      // record a failure, because the batch's files were moved with the directory
+      const moved = movedAway(known.directory);
       this.failed.set(key, moved);
       throw moved;
     }
@@ -303,7 +304,8 @@ export class OpenDirectories {
   }
 
   /**
-   * Closes the directories. Never rejects, because the directories' contents are already synced, or recorded as failed.
+   * Closes the directories. Never rejects, because the directories' contents are already synced, or a failed sync is
+   * recorded.
    */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));

@@ -2,8 +2,8 @@
  * Fences copies of a database: only one Tapegate may change the restore disks and libraries, and send email and
  * webhooks.
  *
- * Each restore disk and library has an owner record (restore-area/owner.ts) with the identity of its database and a
- * stamp. An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
+ * Each restore disk and library has an owner record (restore-area/owner.ts) with its database's identity and a stamp.
+ * An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
  * Tapegate draws these conclusions:
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
  * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
@@ -43,10 +43,10 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Age, in milliseconds, from which `confirm` repeats an ownership check. */
+/** Age, in milliseconds, at which an ownership check is outdated and `confirm` repeats it. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waiting times. Tests shorten them. */
+/** Waiting times, which tests shorten. */
 export const watching = {
   /** Time for which a process watches stamps. A running owner replaces its stamps several times in that time. */
   ms: 4 * STAMP_MS,
@@ -177,7 +177,7 @@ export class Ownership {
   /** Records that the engine stops in an orderly way, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // ignore an error, because the next start then only takes longer
+    // ignore an error, because it only makes the next start take longer
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -188,7 +188,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // a disk with which an engine on another host has recorded a problem
+    // a disk for which an engine on another host has recorded a problem
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);

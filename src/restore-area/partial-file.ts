@@ -136,13 +136,13 @@ export class PartialFile {
    * now
    */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // `write` or `finish` throws the error
+    await this.written.catch(() => {}); // ignore the error, which `write` or `finish` throws
     // if no file was created, `write` or `finish` throws the error
     const fd = await this.opening.catch(() => undefined);
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // `finish` throws the error
+      await this.close().catch(() => {}); // ignore the error, which `finish` throws
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -160,7 +160,7 @@ export class PartialFile {
     this.unsynced = 0;
     await this.syncing;
     this.syncing = syncFile(await this.opening);
-    this.syncing.catch(() => {}); // the next sync, or `finish`, throws the error
+    this.syncing.catch(() => {}); // prevents an unhandled rejection; the next sync, or `finish`, throws the error
   }
 
   /** Closes the descriptor only once, because another file might soon get its number. */

@@ -116,8 +116,8 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 }
 
 /**
- * Returns the new inode and ctime to record for a compared copy, and counts the copy's bytes. A copy with the recorded
- * ctime was recognised without a comparison, and does not need a new record.
+ * Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the run's total. A copy
+ * with the recorded ctime was recognised without a comparison, and does not need a new record.
  */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];

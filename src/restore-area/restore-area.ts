@@ -33,8 +33,8 @@ export interface Directory {
 const HAS_FD_PATHS = process.platform === 'linux';
 
 /**
- * Returns whether an operator moved an open directory. New files would move with the directory. A removed directory
- * does not count as moved.
+ * Returns whether an operator has moved an open directory, so that new files would not be at their paths. A removed
+ * directory does not count as moved.
  */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));

@@ -38,7 +38,7 @@ import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
 /**
- * Options of `mkdir` for the mount points that Tapegate creates. Other users get no write permission, regardless of the
+ * `mkdir` options for the mount points that Tapegate creates. Other users get no write permission, regardless of the
  * umask.
  */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
@@ -245,7 +245,9 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/** Records the same even if it is already recorded, because the disk's file system might have been replaced. */
+/**
+ * Checks and records again how a disk's file system compares names, because the file system might have been replaced.
+ */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   // if the disk is not writable now, a later call probes it
   const folds = await foldsNames(root).catch(() => undefined);

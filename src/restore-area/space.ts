@@ -83,8 +83,8 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement, for whose end the next measurement waits. The wait does not count towards a disk's time
-   * limit.
+   * The last measurement. The next one starts only after it has ended, and this wait does not count towards a disk's
+   * time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called if a disk cannot be measured. Must not block. */
@@ -123,7 +123,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // reuse a problem while it is fresh, even if the database row has changed
+    // reuse a recent problem, even if the disk's database row has changed
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;

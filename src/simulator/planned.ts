@@ -110,7 +110,7 @@ export class PlannedStrategy implements Strategy {
 
   /**
    * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, if files were
-   * requested since, or if it is other users' turn.
+   * requested after the plan was made, or if it is other users' turn.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

@@ -24,8 +24,8 @@ export function createArrivalOrder(): Strategy {
 const SLOTS_PER_USER = 2;
 
 /**
- * django-nla_control's recall strategy. Each drive takes a random request, and reads its files in the order in which it
- * lists them. At most two drives serve the same user.
+ * django-nla_control's recall strategy. Each drive takes a random request, and reads the request's files in the order
+ * in which they are listed. At most two drives serve the same user.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);

@@ -56,8 +56,8 @@ export interface StagedFile {
  * A file's state in the library:
  * - `waiting`: the file will arrive;
  * - `ready`: the file is readable until `until`, or, if `until` is null, until the file is released or evicted;
- * - `failed`: the file will not arrive; the class of the TapeError says whether a retry can help;
- * - `forgotten`: the library does not know the stage request, so that the engine must repeat it.
+ * - `failed`: the file will not arrive; the TapeError's class says whether a retry can help;
+ * - `forgotten`: the library does not know the stage request, so the engine must repeat it.
  */
 export type FileState =
   | { path: string; state: 'waiting' }
@@ -179,7 +179,7 @@ export interface StagingLibrary {
   /**
    * Asks the library to stage files to its disk. Repeating a call is safe. If the response to a call was lost, the
    * repeated call finds the same stage request.
-   * @returns the id of the stage request; `known`: the states of files that are already ready or failed
+   * @returns the stage request's id; `known`: the states of files that are already ready or failed
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 

@@ -17,7 +17,7 @@ interface GatewayFigures {
   answers(): number;
 }
 
-/** Opens a process's metrics. @param gateway the gateway's metrics, if the process runs a gateway */
+/** Creates a process's metrics. @param gateway the gateway's metrics, if the process runs a gateway */
 export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();

@@ -1,4 +1,4 @@
-/** Provides requests' live progress. */
+/** Provides live data about requests' progress. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -10,7 +10,7 @@ import {
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
-/** States of requests for which the gateway sends progress events. */
+/** Request states in which the gateway sends progress events. */
 const activeStates: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
 
 interface ReceivedProgress {

@@ -6,7 +6,7 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 
 export default defineConfig({
   root: here,
-  base: './', // lets the dashboard work below any path, because views are stored after `#`
+  base: './', // lets the dashboard work below any path, because the address contains the view only after `#`
   cacheDir: fileURLToPath(new URL('../../node_modules/.vite/web', import.meta.url)),
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {

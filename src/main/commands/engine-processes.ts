@@ -126,8 +126,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap. If many buffers exist, V8 marks the whole heap; during a
- * restore, this took half of the CPU time. V8 collects a small young generation more often, and frees the buffers
+ * V8 options. Network buffers are outside the V8 heap. If there are many, V8 marks the whole heap, which took half of
+ * the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the buffers
  * earlier.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];

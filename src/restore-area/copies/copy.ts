@@ -9,7 +9,7 @@ import { ignoreMissing, isSame, removeEntry } from '../entry.js';
 import { readMarkerId } from '../marker.js';
 import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from '../restore-area.js';
 
-/** A copy as recorded in the database, on a disk with the matching marker. */
+/** A copy on a marked disk, as the database records it. */
 export interface RecordedCopy extends CopyLocation {
   /** Size in bytes. */
   size: bigint;
@@ -45,7 +45,7 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // another engine might have removed the partial file
+  await unlinkPath(from).catch(ignoreMissing); // ignore a missing file, because another engine might have removed it
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];

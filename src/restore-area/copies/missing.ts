@@ -98,8 +98,8 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
 }
 
 /**
- * Returns the copies that are missing from a disk. Returns no copies if the disk is unavailable or unreadable, because
- * the copies might still exist.
+ * Returns the copies that are missing from a disk. If the disk is unavailable or unreadable, returns an empty list,
+ * because the copies might still exist.
  */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
   try {

@@ -33,10 +33,7 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 
 const PAGE = 200;
 
-/**
- * Number of a request's files that each query examines. The query examines all these files, even if only a few have a
- * copy.
- */
+/** Number of a request's files that each query examines, even if only a few of them have a copy. */
 const REQUEST_FILES = 5000;
 
 /**
@@ -46,7 +43,7 @@ const REQUEST_FILES = 5000;
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests that each query returns. It returns only each request's id and version. */
+/** Number of requests per query, which returns only each request's id and version. */
 const REQUEST_PAGE = 1000;
 
 /**
@@ -109,7 +106,7 @@ export async function removeUnheld(
 
 /**
  * Examines the copies of a request's released files, and passes them to `releaseCopies`.
- * @returns whether copies remain although all reachable copies were examined
+ * @returns true if copies remain although all reachable copies were examined
  */
 async function clearRequest(
   ctx: Context,
@@ -176,7 +173,7 @@ export async function callEach<C extends CopyLocation, T>(
   };
   const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
     const queue = copies.filter((copy) => copy.diskId === diskId).values();
-    // all these calls take copies from the same queue
+    // all of a disk's calls take copies from the same queue
     return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue));
   });
   await Promise.all(queues);

@@ -36,7 +36,7 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 
 /**
  * Creates a directory and sets its group and mode. If an engine was killed between these two steps, sets the group and
- * mode. Any other existing directory keeps them.
+ * mode. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  * just removed

@@ -236,8 +236,8 @@ function isBelow(file: string, directory: string): boolean {
 
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and have the owner, group and
- * mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator changed it.
- * Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
+ * mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator has changed
+ * it. Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
  * Does not sync the removal: a directory that reappears after a crash is empty, and is removed after the next link in
  * it.

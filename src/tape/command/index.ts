@@ -1,8 +1,8 @@
 /**
  * The library types `command` and `command-staging`, which run a site's own scripts.
  *
- * - A drive library has scripts that mount, print the bytes of a file, and unmount.
- * - A staging library has scripts that request files, report states, print the bytes of a file, and release files.
+ * - A drive library has scripts that mount a volume, print a file's bytes, and unmount the volume.
+ * - A staging library has scripts that request files, report their states, print a file's bytes, and release files.
  */
 import os from 'node:os';
 import { z } from 'zod';
@@ -43,8 +43,8 @@ const script = () =>
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Others, such as LD_PRELOAD and BASH_ENV, could run programs that
- * the host's administrator does not offer.
+ * Matches the names of allowed environment variables. Others, such as LD_PRELOAD and BASH_ENV, could be used to run
+ * programs that the host's administrator does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;
 
@@ -118,7 +118,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
 
 /**
  * Creates the object that runs the scripts. Scripts receive only the environment variables that this function selects,
- * and not Tapegate's others.
+ * and not the rest of Tapegate's environment.
  */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {

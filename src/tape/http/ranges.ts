@@ -25,7 +25,7 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum, if any. The engine compares it with the bytes. Without it, this module compares the
+   * The catalogue's checksum, if any. The engine compares it with the bytes. If there is none, this module compares the
    * server's checksum with the bytes.
    */
   checksum?: string | null | undefined;

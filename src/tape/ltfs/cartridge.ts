@@ -51,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** The last directory that was found to be inside `base`. Its other files need no further check. */
+  /** The last directory that was found to be inside `base`. Other files in it do not need another check. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -117,7 +117,7 @@ export class LtfsVolume implements ListableVolume {
     try {
       for await (const { entryPath, file } of files) {
         const answer = this.findStart(entryPath, file.size, signal).then((position) => ({ ...file, position }));
-        answer.catch(() => {}); // the later `await` throws the error
+        answer.catch(() => {}); // prevents an unhandled rejection; the later `await` throws the error
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
         if (first) yield await first;
@@ -202,7 +202,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
-   * the cause is then not the file.
+   * the file is not the cause.
    */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;

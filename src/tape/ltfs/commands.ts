@@ -126,9 +126,9 @@ const openFd = promisify(fs.open);
 const BUSY = 75;
 
 /**
- * A lock on a file that is never removed. The lock excludes all processes and hosts that use the same lock directory.
- * The lock is held until all processes that inherited the file descriptor have closed it. A file with a process id
- * could not represent an inherited lock, and would not work across containers.
+ * A lock on a file that is never removed. The lock excludes all other processes and hosts that use the same lock
+ * directory. The lock is held until all processes that inherited the file descriptor have closed it. A file with a
+ * process id could not represent an inherited lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;

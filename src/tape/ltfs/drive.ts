@@ -62,8 +62,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, because its command might still run; the next mount cleans up ignore an
-      // error, because the next mount cleans up
+      // do not clean up after an aborted mount, because its command might still run; ignore an error, too, because the
+      // next mount cleans up
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;

@@ -91,7 +91,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** States of the files that failed, because their paths do not map to object keys. */
+  /** States of files that failed because their paths do not map to object keys. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }

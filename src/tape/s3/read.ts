@@ -21,7 +21,7 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum, if any. The engine compares it with the bytes. Without it, this module compares the
+   * The catalogue's checksum, if any. The engine compares it with the bytes. If there is none, this module compares the
    * object's checksum in S3 with the bytes.
    */
   checksum?: string | null | undefined;

@@ -37,7 +37,7 @@ export class TapeApi {
 
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
-   * @returns the id of the stage request
+   * @returns the stage request's id
    * @throws CallRefusedError; LibraryError, RetryLaterError or the signal's reason, as all methods of this class do
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {

@@ -141,7 +141,7 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all files.
+   * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all its files.
    * @returns remote paths of files that might still arrive, because the settings disable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
@@ -176,7 +176,7 @@ class WlcgLibrary implements StagingLibrary {
 
   /**
    * Returns a file's state from a poll response; undefined if the file's locality must also be checked. A staged file
-   * stays on disk for the duration `diskLifetime` after `finishedAt`.
+   * stays on disk for `diskLifetime`, counted from `finishedAt`.
    */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };

@@ -41,7 +41,7 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** HTTP statuses with which servers reject a read of a file that is not on disk. StoRM sends 415. */
+/** HTTP statuses with which servers refuse to send a file that is not on disk. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(

@@ -133,7 +133,7 @@ export function findFailure(
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
   if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;
-  // the file exists on tape, so a text such as "no such file" means something else, such as a pool or a replica
+  // the file exists on tape, so a text such as "no such file" refers to something else, such as a pool or a replica
   const errorClass = classOf(said);
   return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }

@@ -12,7 +12,7 @@ interface RequestSummaryProps {
   name?: string;
   /** Whether screen readers announce progress. */
   isLive?: boolean;
-  /** Reason why the request contains no files, if known. */
+  /** Reason why the request does not contain any files, if known. */
   why?: string;
   /** Additional text on the line with the file counts. */
   children?: ComponentChildren;

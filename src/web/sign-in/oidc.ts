@@ -55,7 +55,7 @@ export async function findProviders(): Promise<Providers | undefined> {
 }
 
 /**
- * Redirects to the provider.
+ * Redirects the user to the identity provider.
  * @throws Error with a message for users
  */
 export async function startSignIn(providers: Providers, issuer: string, isPersistent: boolean): Promise<void> {
