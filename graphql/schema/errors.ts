@@ -92,7 +92,7 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers the request context of each error for the log. */
+/** Remembers each error's request context for the log. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }

@@ -1,5 +1,6 @@
 /**
- * Supports cursors of event streams over server-sent events: the request header `Last-Event-ID` and the field `id:`.
+ * Lets clients resume streams of server-sent events: the field `id:` of an event becomes the request header
+ * `Last-Event-ID`.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';

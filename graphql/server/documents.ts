@@ -195,7 +195,7 @@ const ITEMS = new Map([
   ['fields', 3],
 ]);
 
-/** Returns the cost of introspection in an operation. Each alias of `__schema` repeats the introspection. */
+/** Returns the cost of an operation's introspection fields. Each alias of `__schema` repeats the introspection. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS.get(name.value) ?? 1) : 0);

@@ -1,4 +1,4 @@
-/** Reads and checks request parameters of GraphQL over HTTP, and reports errors. */
+/** Reads and checks the parameters of GraphQL requests over HTTP, and reports errors. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';

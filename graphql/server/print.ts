@@ -1,6 +1,6 @@
 /**
- * `npm run schema`: writes the schema to graphql/schema.graphql. The file is committed, and a test checks that it is
- * current.
+ * Writes the schema to graphql/schema.graphql. `npm run schema` runs this script. A test checks that the committed file
+ * is current.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

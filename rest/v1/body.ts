@@ -49,8 +49,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a request body of the REST contract. Accepts any Content-Type or none, and a bare object instead of an array of
- * one object. Ignores unknown fields.
+ * Reads a request body in the REST contract's format. Accepts any Content-Type or none, and a bare object instead of an
+ * array of one object. Ignores unknown fields.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {

@@ -23,7 +23,7 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** The endpoint's path below the prefix of the REST contract, with parameters in braces. */
+  /** The endpoint's path after the REST contract's prefix, with parameters in braces. */
   path: string;
   /** The method's name in generated clients. */
   name: string;

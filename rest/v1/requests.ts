@@ -94,7 +94,7 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`. In an error about an input field, uses the field's name in the contract. */
+/** Calls `work`. Errors about an input field contain the field's name in the contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -85,8 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. If a gateway is known on a host of the disk, redirects the client
- * to that gateway instead.
+ * Returns the error for a copy that cannot be opened. If a gateway is known on a host that mounts the disk, redirects
+ * the client to that gateway instead.
  */
 async function explainClosed(
   ctx: Context,
@@ -229,8 +229,8 @@ const names = (list: string, etag: string) => list.split(',').some((part) => ['*
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /**
- * Maximum number of ranges. A request for more ranges than this, or for more bytes than the file has, gets the whole
- * file.
+ * Maximum number of ranges. A request that exceeds the maximum, or asks for more bytes than the file has, gets the
+ * whole file.
  */
 const MOST_RANGES = 1000;
 

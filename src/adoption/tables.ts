@@ -1,5 +1,5 @@
 /**
- * An adoption's source: django-nla_control's PostgreSQL database, whose tables are copied as text into temporary
+ * Reads an adoption's source, django-nla_control's PostgreSQL database. Its tables are copied as text into temporary
  * tables.
  */
 import { pipeline } from 'node:stream/promises';
@@ -108,8 +108,8 @@ const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /**
- * Largest adopted request id. The remaining 200 million 32-bit ids are enough for 10,000 new requests a day for fifty
- * years.
+ * Largest request id that can be adopted. The remaining 200 million 32-bit ids are enough for 10,000 new requests a day
+ * for fifty years.
  */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 

@@ -1,4 +1,4 @@
-/** Parsers for setting values. Most return undefined for invalid text. */
+/** Parsers for setting values. Most parsers return undefined for invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';

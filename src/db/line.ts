@@ -318,7 +318,8 @@ const AWAY_TEXTS =
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
 
 /**
- * Converts an error that the database or the network caused into an UnavailableError. Returns any other error as it is.
+ * Converts an error that the database or the network caused into an UnavailableError. Returns any other error
+ * unchanged.
  */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;

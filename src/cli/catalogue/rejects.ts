@@ -43,8 +43,8 @@ export class Rejects {
   /**
    * @param source the imported list's path; the default file of rejects is in the same directory
    * @returns the writer of the file of rejects; undefined without `--skip-invalid`
-   * @throws UsageError for `--rejects` without `--skip-invalid`; CommandError if the file named with `--rejects`
-   * exists, or the default file is not a regular file
+   * @throws UsageError if `--rejects` is given without `--skip-invalid`; CommandError if the file named with
+   * `--rejects` exists, or the default file is not a regular file
    */
   static async open(
     { skipInvalid = false, rejects, dryRun: isDryRun = false }: SkipOptions,

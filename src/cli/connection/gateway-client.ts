@@ -92,7 +92,7 @@ interface PostResponse {
 
 /**
  * Sends a POST request without following redirects.
- * @throws Error whose `cause` is the network error, even if the connection fails during the response
+ * @throws Error with the network error as its `cause`, even if the connection fails during the response
  */
 async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
@@ -210,7 +210,7 @@ export function unwrapResult<Result extends object>(
 
 /**
  * Runs a mutation and returns its result.
- * @throws the errors from `ask` and `unwrapResult`
+ * @throws the errors that `ask` and `unwrapResult` throw
  */
 export async function askChange<Result extends object, Variables>(
   url: string,

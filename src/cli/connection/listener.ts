@@ -9,7 +9,7 @@ import { isOfThisHost, normalAddress } from '../../core/net/address-ranges.js';
 import { bareHost } from '../../core/net/issuer-urls.js';
 import { CommandError } from '../terminal/failure.js';
 
-/** State of a listening socket in /proc/net/tcp. */
+/** Code for a listening socket's state in /proc/net/tcp. */
 const LISTEN = '0A';
 
 /**

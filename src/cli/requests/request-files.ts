@@ -193,7 +193,8 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 const CHECKED = { paths: 5, files: 20 };
 
 /**
- * Returns which of the first unknown paths are directories that contain files in the catalogue. Ignores server errors.
+ * Checks the first few unknown paths, and returns the directories among them that contain files in the catalogue.
+ * Ignores server errors.
  */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
