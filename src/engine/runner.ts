@@ -76,7 +76,7 @@ export interface EngineOptions {
   // only tests use the options below
   /** Seconds after which another engine can claim an unresponsive engine's drive. */
   leaseSeconds?: number;
-  /** Milliseconds for which stopping the engine waits for running work to end. */
+  /** Milliseconds to wait for running work to end when the engine is stopped. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
@@ -97,7 +97,7 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Milliseconds for which stopping the engine waits for aborted work to end, and then for drives to be released. */
+/** When the engine is stopped, milliseconds to wait for aborted work to end, and again for drives to be released. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;

@@ -236,8 +236,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that finds out why engines have fenced this Tapegate. The function returns null if they have not,
- * and the last known answer if the database is slow.
+ * Returns a function that finds out why engines have fenced this Tapegate. The function returns null if this Tapegate
+ * is not fenced, and the last known answer if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;

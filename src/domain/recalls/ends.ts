@@ -147,7 +147,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // if only the position has changed, accept a complete copy, but ignore an error at the old position
+    // if only the tape position has changed, accept a complete copy, but ignore an error at the old position
     if (change.isSame && (kind === 'restored' || kind === 'existing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });

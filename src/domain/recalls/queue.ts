@@ -27,7 +27,7 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
 /**
  * Returns the queue, grouped by volume and user. If two users wait for the same file, it counts for both.
  * @param which.libraryId default: all libraries
- * @param which.until includes retries that are due by this time, and recalls that wait for room; default: only recalls
+ * @param which.until if given, includes recalls that wait for room, and retries due by this time; default: only recalls
  * that a drive could start now
  */
 export async function readQueues(
@@ -159,7 +159,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Error class of the last failed try, or of the reason why the next try is postponed. */
+  /** Class of the error that failed the last try or postponed the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall can begin at any time, is waiting for room, or is running. */
@@ -242,8 +242,8 @@ const PATIENCE_SECONDS = 300;
 const TURNED = 1000;
 
 /**
- * Switches waiting files on unreadable volumes to their other copies, without recording an error for the unreadable
- * copy.
+ * Switches waiting files on unreadable volumes to their other tape copies, without recording an error for the
+ * unreadable copy.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

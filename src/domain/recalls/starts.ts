@@ -254,8 +254,8 @@ interface Wanted {
 
 /**
  * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
- * has the path, or if the disk treats another copy's path as equal. Chosen paths begin with a reserved name, which no
- * path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
+ * has it, or if the disk treats another copy's path as equal. Chosen paths begin with a reserved name, which no path in
+ * the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {

@@ -44,9 +44,9 @@ async function joinFiles(
 const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
 
 /**
- * Compares files with the open patterns before the catalogue is locked, because no request can be created while it is
- * locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked, `findJoining`
- * compares the files with the patterns of requests that were not searched before.
+ * Compares files with live requests' patterns before the catalogue is locked, because no request can be created while
+ * it is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked,
+ * `findJoining` compares the files with the patterns of requests that were not searched before.
  *
  * The early comparison searches the requests that are live when it runs. After the catalogue is locked, `findJoining`
  * checks again that each matching request is live and is allowed to contain the file.

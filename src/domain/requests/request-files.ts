@@ -170,8 +170,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 
 /**
  * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
- * waits for one of the files is added or ends. A new request waits for the lock on the recall, or for the lock on a
- * file that is not ONTAPE.
+ * waits for one of the files can be added or can end. A new request waits for the lock on the recall, or for the lock
+ * on a file that is not ONTAPE.
  *
  * Requests that are created while the locks are taken are locked without waiting, because their transactions might be
  * waiting for the files. If a new request is already locked, the transaction is retried.

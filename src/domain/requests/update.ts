@@ -224,8 +224,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. The retries begin
- * without a pause, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without charging the quota again. The
+ * retries begin without a pause, even if other requests wait for the same files.
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */

@@ -187,7 +187,7 @@ const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
-  // omit the signal of the caller's connection, because the checks continue after the caller has disconnected
+  // do not keep the caller's signal, because the checks continue after the caller has disconnected
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);

@@ -90,7 +90,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files with an invalid path, which the catalogue cannot contain. */
+  /** Files whose paths are invalid, so that the catalogue cannot contain them. */
   invalid: StageRequestFileInput[];
 }
 

@@ -223,7 +223,7 @@ export interface ReadyFile {
 
 /**
  * Returns the next staged files to read, ordered by priority, then by the users' shares, then by staging time.
- * @param how.shares recent drive seconds divided by weight, by user
+ * @param how.shares each user's recent drive seconds divided by the user's weight
  * @param how.isShuffled whether to return the files in random order
  */
 export async function readReady(

@@ -84,7 +84,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Checks files, and registers those that pass in the catalogue. Files that do not pass are added to the result as
+   * Checks files, and registers in the catalogue those that pass. Files that do not pass are added to the result as
    * failed.
    * @returns the registered files
    */

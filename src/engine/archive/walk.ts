@@ -142,8 +142,8 @@ function describeKind(entry: Dirent<Buffer>): string {
 }
 
 /**
- * Rejects a directory that contains, or is within, a directory in which Tapegate stores files, because an archive that
- * removes its sources would remove those files.
+ * Rejects a directory that contains, or is within, one of Tapegate's own directories, because removing the sources
+ * would remove Tapegate's files.
  * @throws Error
  */
 export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
@@ -172,7 +172,7 @@ export interface Source extends Partial<FileAttributes> {
   path: string;
   /** Size in bytes. */
   size: bigint;
-  /** The file's inode, which is compared, like size and mtime, to detect changes. */
+  /** The file's inode. Like size and mtime, the inode is compared to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }

@@ -20,7 +20,7 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './visit.js';
 
-/** Pause before a drive is claimed again after it was released or after an error. */
+/** Pause before a drive is claimed again after its release or an error. */
 const RESTART_MS = 1000;
 
 /**

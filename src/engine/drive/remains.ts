@@ -12,10 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Milliseconds after the lease ends until the drive stops waiting for removals, which might hang with the database. */
+/** Milliseconds for which removals can continue after the lease ends; limited, because the database might hang. */
 const LEASE_MARGIN_MS = 1000;
 
-/** Duration and interval, in milliseconds, of retries of failed removals after the lease is lost. */
+/** For how many milliseconds, and at which interval, failed removals are retried after the lease is lost. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 

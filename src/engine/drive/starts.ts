@@ -199,7 +199,9 @@ export class BatchReader {
     this.hasStarted = false;
   }
 
-  /** Takes the batch that was started ahead, before the caller awaits it, so that an error is thrown only once. */
+  /**
+   * Removes the batch that was started in advance before the caller awaits it, so that an error is thrown only once.
+   */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;

@@ -15,8 +15,8 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes data, or ends requests, at a certain age, so that it is skipped while the database's clock
-   * is implausible.
+   * Whether the job deletes data or ends requests by age, and is therefore skipped while the database's clock is
+   * implausible.
    */
   isByTime?: boolean;
   /**

@@ -1,8 +1,7 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
- * volume by volume, until the library's depth or the restore area is full. Files that are already requested from the
- * library count as if they were delivered to their users, so that a user with a long queue cannot use the library's
- * whole depth.
+ * volume by volume, until the library's depth or the restore area is full. Files already requested from the library
+ * count as delivered to their users, so that a user with a long queue cannot take the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';

@@ -159,7 +159,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // do not use no-referrer, with which browsers would send Origin: null from Tapegate's own forms
+    // do not use no-referrer, because browsers would send Origin: null from Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
     // omit headers that only obsolete browsers read

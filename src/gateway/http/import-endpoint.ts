@@ -2,9 +2,9 @@
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
  * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
- * with names that cannot be restored, and returns these rows. The option complete names a prefix, below which files
- * that are missing from the rows are withdrawn. The option maxWithdrawn is the largest percentage of the files below
- * the prefix that can be withdrawn (default 5). The option dryRun changes nothing.
+ * with names that cannot be restored, and returns these rows. The option complete names a prefix; files below the
+ * prefix that are missing from the rows are withdrawn. The option maxWithdrawn is the largest percentage of the files
+ * below the prefix that can be withdrawn (default 5). The option dryRun changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
