@@ -4,8 +4,8 @@
  *
  * JavaScript continues to run while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
  * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
- * other exit waits for the threads. An engine process also kills itself if its parent has ended. This is safe, because
- * an engine can be killed at any point.
+ * other exit waits for the threads. An engine process also kills itself if its parent has ended. An engine can safely
+ * be killed at any point.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';

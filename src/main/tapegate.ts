@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * The program's entry point. If Node.js is too old, reports its version before loading code that it cannot parse.
- * Therefore this file does not use static imports, or syntax that is newer than `import()`.
+ * Therefore this file uses neither static imports nor syntax that is newer than `import()`.
  */
 
 /** Oldest Node.js version that can run Tapegate. A test checks that package.json requires the same version. */

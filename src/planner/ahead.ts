@@ -2,8 +2,8 @@
  * Plans ahead: simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows
  * when each user's files on each volume are read. All functions are pure.
  *
- * The simulation uses the cost model's times. It assumes that there are no new requests and no failures, and never
- * waits for small queues to grow.
+ * The simulation uses the cost model's times. The simulation assumes that there are no new requests and no failures,
+ * and never waits for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -25,7 +25,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading now. They are no longer in the queue. */
+  /** Total size of the files that the drive is reading now, and that are no longer in the queue. */
   runningBytes: number;
 }
 

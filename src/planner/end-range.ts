@@ -32,11 +32,11 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files. If so, they are no longer queued. */
+  /** Whether a drive is already reading the files, so that they are no longer queued. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;
-  /** State of the files at a staging library; undefined for a library with drives. */
+  /** State of the files at a staging library; undefined for a drive library. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
 }
 
@@ -49,8 +49,8 @@ interface PlanAhead {
 }
 
 /**
- * Returns the range of end times for a request, whose `parts` are its waiting files on each volume. Returns undefined
- * if no drive will read some of the files, or if a library's wait time is unknown.
+ * Returns the range of end times for a request. `parts` contains the request's waiting files on each volume. Returns
+ * undefined if no drive will read some of the files, or if a library's wait time is unknown.
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;

@@ -59,9 +59,9 @@ export function wantedDirectory(
 }
 
 /**
- * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. Otherwise, it can set only
- * groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions that
- * other users have.
+ * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. Without root, Tapegate can set
+ * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions
+ * that other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);

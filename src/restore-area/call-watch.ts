@@ -80,7 +80,7 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Whether any call in this process has hung. Such a call might still block a thread. */
+  /** Whether any call in this process has hung, and might still block a thread. */
   hasHung = false;
   private checkedAt = 0;
 

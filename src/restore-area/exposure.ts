@@ -43,7 +43,8 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
  * TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // a new disk has no marker yet
+  // a new disk does not have a marker yet
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined);
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
 }

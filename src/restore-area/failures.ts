@@ -261,9 +261,7 @@ export class FailingDisks {
   }
 }
 
-/**
- * Prefix of probe file names. It begins with the marker's name, so that no job treats a probe file as a copy.
- */
+/** Prefix of probe files' names, which begins with the marker's name, so that no job treats a probe file as a copy. */
 const PROBE_NAME = `${markerName}-try`;
 
 /**

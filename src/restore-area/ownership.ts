@@ -69,7 +69,7 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** Whether the directory responds. If not, the other fields are from the last successful check. */
+  /** Whether the directory responds. If it does not, the other fields are from the last successful check. */
   isFresh: boolean;
 }
 
@@ -97,14 +97,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. They omit temporary files' random names, so
-   * that the same reason always has the same text.
+   * Reasons why owner records could not be written, keyed by directory. The reasons omit temporary files' random names,
+   * so that the same reason always has the same text.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. It identifies the process's own stamps, even if a promoted standby
-   * does not contain their records.
+   * Epoch in the stamps that this process writes. The epoch identifies the process's own stamps, even if a promoted
+   * standby does not contain their records.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -213,7 +213,7 @@ export class Ownership {
 
   /**
    * Starts a waiting time when another Tapegate has lost a directory, because it might use the directory until its next
-   * check. Such a directory contains this database's stamp, or no owner record.
+   * check. The lost directory contains this database's stamp, or no owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {

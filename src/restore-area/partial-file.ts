@@ -73,7 +73,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. Its error must reach the caller, because the kernel reports a sync error only once. */
+  /** The last sync, whose error must reach the caller, because the kernel reports a sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -136,13 +136,13 @@ export class PartialFile {
    * now
    */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // ignore the error, which `write` or `finish` throws
+    await this.written.catch(() => {}); // ignore the error here, because `write` or `finish` throws it
     // if no file was created, `write` or `finish` throws the error
     const fd = await this.opening.catch(() => undefined);
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // ignore the error, which `finish` throws
+      await this.close().catch(() => {}); // ignore the error here, because `finish` throws it
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {

@@ -19,14 +19,14 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix an error's cause. If so, the engine suspends the library, and retries after
+ * Returns whether an operator must fix an error's cause, so that the engine suspends the library, and retries after
  * longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
 }
 
-/** A file in the catalogue. A library finds the file by position or by path. */
+/** A file in the catalogue, which a library finds by position or by path. */
 export interface FileOnVolume {
   path: string;
   /**
@@ -39,7 +39,7 @@ export interface FileOnVolume {
   /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the file's first restore. If so, it cannot reveal a read error in that
+   * Whether the checksum was computed during the file's first restore, so that it cannot reveal a read error in that
    * restore.
    */
   isChecksumTaken?: boolean | undefined;

@@ -1,6 +1,6 @@
 /**
- * The registry of library types. Its keys are the names that `tapegate library add --kind` accepts. A library loads the
- * AWS SDK or undici only when it sends its first request.
+ * The registry of library types, keyed by the names that `tapegate library add --kind` accepts. A library loads the AWS
+ * SDK or undici only when it sends its first request.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';

@@ -124,8 +124,8 @@ export interface Charge {
 }
 
 /**
- * A staging library's price, wait and prefixes. All three depend only on the library's settings, so any host can
- * compute them without calling the library.
+ * A staging library's price, wait and prefixes. The price, wait and prefixes depend only on the library's settings, so
+ * any host can compute them without calling the library.
  */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */

@@ -55,7 +55,7 @@ const READY_MS = 15_000;
  */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled. By then, the process's leases have expired. */
+/** Time after which a silent process counts as stalled; its leases have expired by then. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
@@ -126,7 +126,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap. If there are many, V8 marks the whole heap, which took half of
+ * V8 options. Network buffers are outside the V8 heap, but V8 marks the whole heap if many exist, which took half of
  * the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the buffers
  * earlier.
  */

@@ -104,8 +104,8 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
 }
 
 /**
- * Warns if the database allows too few connections for this process under load. @throws Error if it allows too few for
- * the process to work at all
+ * Warns if the database allows too few connections for this process under load. @throws Error if the process cannot
+ * work with so few connections
  */
 async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
   const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/pools.js');
@@ -194,7 +194,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // if the gateway cannot listen on its address, the error has a code
+    if (codeOf(error) === undefined) throw error; // an error has a code if the gateway cannot listen on its address
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }

@@ -251,7 +251,8 @@ export class CopyReader {
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    await closed.catch(() => {}); // ignore errors, because calls that are still awaited report a hung disk
+    // ignore errors, because no caller waits for this call, and other calls report a hung disk
+    await closed.catch(() => {});
   }
 
   private noAnswer(): TapeError {

@@ -61,7 +61,7 @@ export class CopyCheck {
   }
 }
 
-/** Time limit for `findMissing`. Its callers wait for the result before they answer a client. */
+/** Time limit for `findMissing`. The callers of `findMissing` wait for the result before they answer a client. */
 const ANSWER_MS = 2000;
 
 /**

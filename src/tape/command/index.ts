@@ -43,7 +43,7 @@ const script = () =>
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Others, such as LD_PRELOAD and BASH_ENV, could be used to run
+ * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD, could be used to run
  * programs that the host's administrator does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;

@@ -113,7 +113,9 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-/** Returns whether the name `a` is later than the name `b`. Both names end with a number that is padded with zeros. */
+/**
+ * Returns whether the name `a` is later than the name `b`. The numbers at the ends of both names are padded with zeros.
+ */
 const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
@@ -229,8 +231,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * The directory's device and inode when the library was opened. At least one of them differs if a file system is
-   * mounted over the directory, or if another directory replaces it.
+   * The directory's device and inode when the library was opened. Another device or inode means that a file system is
+   * mounted over the directory, or that another directory has replaced it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 

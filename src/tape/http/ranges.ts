@@ -25,8 +25,8 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum, if any. The engine compares it with the bytes. If there is none, this module compares the
-   * server's checksum with the bytes.
+   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
+   * checksum, this module compares the server's checksum.
    */
   checksum?: string | null | undefined;
 }
@@ -140,8 +140,7 @@ function checkVersion(
 }
 
 /**
- * Rejects an HTML page that a proxy or a login service sends with status 200. This error does not count as the file's
- * failure.
+ * Rejects an HTML page that a proxy or a login service sends with status 200, without counting a failure of the file.
  */
 function refusePage(
   { response, name }: Reply,

@@ -110,8 +110,8 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Returns the LTFS errors in a command's output, whose numbers end with E. If the output does not contain any, returns
- * its last lines.
+ * Returns the lines of a command's output that report LTFS errors, such as `LTFS12345E`. Without such lines, returns
+ * the last lines.
  */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');

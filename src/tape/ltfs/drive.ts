@@ -226,7 +226,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
 /**
- * Matches the file system types that Tapegate may unmount. Otherwise, an operator could unmount other file systems
+ * Matches the file system types that Tapegate may unmount. Operators must not be able to unmount other file systems
  * through a library's settings.
  */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;

@@ -21,8 +21,8 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum, if any. The engine compares it with the bytes. If there is none, this module compares the
-   * object's checksum in S3 with the bytes.
+   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
+   * checksum, this module compares the object's checksum in S3.
    */
   checksum?: string | null | undefined;
   /** The file's version, as earlier reads recorded it. The member `tag` contains the ETag. */

@@ -228,9 +228,7 @@ function toRefusedStates(
   );
 }
 
-/**
- * Combines the ids of a stage request's parts into one id. If there are several parts, it is a JSON list of their ids.
- */
+/** Combines the ids of a stage request's parts into one id, which is a JSON list if there are several parts. */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;

@@ -27,8 +27,8 @@ export class Parts {
   }
 
   /**
-   * Current maximum number of paths per call. It is lower than the initial maximum if the server has refused a call as
-   * too large.
+   * Current maximum number of paths per call, which is lower than at the start if the server has refused a call as too
+   * large.
    */
   get size(): number {
     return this.limit;

@@ -56,8 +56,8 @@ export function lifetimeMs(duration: string): number {
 const DURATION = expects('a duration like P2D or PT36H');
 
 /**
- * Maximum length of `targetedMetadata` as JSON, in characters. It is limited, because a stage request repeats the
- * metadata for each file.
+ * Maximum length of `targetedMetadata` as JSON, in characters. The length is limited, because a stage request repeats
+ * the metadata for each file.
  */
 const MAX_METADATA = 4096;
 

@@ -1,4 +1,6 @@
-/** A chart of values over time. Each view also shows them as a table, for screen readers and for exact numbers. */
+/**
+ * A chart of values over time. Each view also shows the values as a table, for screen readers and for exact numbers.
+ */
 import { formatSpanEnd } from '../format';
 
 const WIDTH = 600;
