@@ -66,7 +66,7 @@ function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
 
 const diskOf = createBatch(readDisks);
 
-/** Returns the path of a file's copy below the mount point. */
+/** Returns the path of a file's copy, relative to the mount point. */
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
 /** Returns whether copies exist on disk, and records missing copies. */

@@ -134,7 +134,8 @@ export function ownRules({ introspection }: { introspection: boolean }): Validat
  */
 const MAX_CHARACTERS = 100_000;
 /**
- * Maximum size of a cached document. A larger document is not cached, so that it does not displace all other documents.
+ * Maximum length of a cached document, in characters. A larger document is not cached, so that it does not displace all
+ * other documents.
  */
 const MAX_DOCUMENT = 10_000;
 

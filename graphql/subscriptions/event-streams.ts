@@ -295,7 +295,7 @@ export class EventStreams {
   });
 
   /**
-   * Counts a subscription against the limits until it or its stream ends.
+   * Counts a subscription against the caller's limits until the subscription or its stream ends.
    * @throws HttpError
    */
   private admit(exchange: Exchange): void {

@@ -114,7 +114,7 @@ const listOf = <Item extends z.ZodType>(item: Item) =>
       return items;
     });
 
-/** The body of a stage request. Unknown fields and metadata for other sites are ignored. */
+/** A stage request's body. Unknown fields and metadata for other sites are ignored. */
 const stageBody = z.object({
   files: listOf(
     z.object(
@@ -146,7 +146,7 @@ interface StagedFile {
   lifetimeSeconds: number | undefined;
 }
 
-/** Reads the body of a stage request. @returns the files, and the distinct quotas in their metadata for this site */
+/** Reads a stage request's body. @returns the files, and the distinct quotas in their metadata for this site */
 export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
   const { files } = await readTapeBody(req, stageBody);
   const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);

@@ -86,7 +86,7 @@ export async function sendBytes(
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // join the many small parts of a page into one write
+    await write({ res, body }, Buffer.concat(waiting), pages); // join a page's many small parts into one write
     waiting = [];
   }
   waiting.push(Buffer.from(tail));
@@ -100,7 +100,7 @@ const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) =>
 
 interface Out {
   res: Response;
-  /** The stream for the body: the response, or the encoder of a compressed response. */
+  /** The stream for the body: the response, or the encoder if the response is compressed. */
   body: Writable;
 }
 

@@ -184,7 +184,7 @@ const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}
 
 /**
  * Returns a copy's ETag. If an MD5 or SHA-256 checksum is known, it is the ETag, so that all gateways send the same
- * ETag for a file. If no such checksum is known, the ETag identifies only this copy.
+ * ETag for a file. Without an MD5 or SHA-256 checksum, the ETag identifies only this copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -236,7 +236,7 @@ const MOST_RANGES = 1000;
 
 /**
  * Parses a `Range` header.
- * @param size the size of the file in bytes
+ * @param size the file's size in bytes
  * @returns the ranges; undefined for the whole file; an empty list if no range is within the file
  */
 function readRanges(header: string | undefined, size: number): Range[] | undefined {
@@ -258,9 +258,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each checksum algorithm in the catalogue: its name in the header `Digest`, its name in `Repr-Digest`, and the
- * encoding in `Digest` (`form`). The davix client requests some algorithms under another name (`alias`), and expects
- * that name in the response. `Repr-Digest` always uses base64.
+ * For each checksum algorithm in the catalogue: its names in the headers `Digest` and `Repr-Digest`, and the encoding
+ * of its values in `Digest`. The davix client requests some algorithms under another name (`alias`), and expects that
+ * name in the response. `Repr-Digest` always uses base64.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -300,7 +300,7 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   };
 }
 
-/** Returns an algorithm's name in a form for comparisons, because davix writes SHA256 for sha-256. */
+/** Normalises an algorithm's name for comparisons, because davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
 /** Returns the names of the checksum algorithms in a header, without their weights. */

@@ -100,7 +100,7 @@ function warnIfReadable(): void {
   }
 }
 
-/** Warns if a user has no quota, because the name might be mistyped. */
+/** Warns if a user does not have a quota, because the name might be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (quota === null) printToStderr(`user ${quote(user)} does not have a quota`);

@@ -34,6 +34,6 @@ function parseMap(file: string): SourceMap | undefined {
   try {
     return new SourceMap(JSON.parse(readFileSync(`${file}.map`, 'utf8')));
   } catch {
-    return undefined; // the file has no source map
+    return undefined; // the file does not have a source map
   }
 }

@@ -21,14 +21,14 @@ import { stdin } from '../terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Opens the file; may be called only once. */
+  /** Opens the file; can be called only once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
   /**
-   * Reads the rows of the list; may be called only once.
+   * Reads the list's rows; can be called only once.
    * @param meter a function that wraps a file's stream to count the bytes read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
@@ -39,7 +39,7 @@ export interface OpenList {
 
 /**
  * Opens the file that an import reads.
- * @param file the path of the file, or `-` for standard input
+ * @param file the file's path, or `-` for standard input
  */
 export async function openSource(file: string): Promise<ImportSource> {
   if (file === '-') return { file, size: undefined, read: stdin };
@@ -156,9 +156,9 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. If the bucket was
- * copied, the key is the file's path below a directory above the manifest. If the key is not such a path, the file is
- * in the manifest's directory, or in a `data` directory inside or beside it.
+ * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. Looks for the file
+ * in the manifest's directory, in a `data` directory inside or beside it, and at the key's path below each directory
+ * above the manifest.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

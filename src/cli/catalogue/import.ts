@@ -78,8 +78,8 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
 
 /**
- * Returns the path of the imported list, next to which the file of rejects is written by default. Returns undefined for
- * standard input.
+ * Returns the imported list's path. By default, the file of rejects is written to the same directory. Returns undefined
+ * for standard input.
  */
 const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 

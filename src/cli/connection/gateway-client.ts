@@ -288,7 +288,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // remember the cause of the error, because graphql-sse drops it
+  let refusal: unknown; // remember the error's cause, because graphql-sse drops it
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),

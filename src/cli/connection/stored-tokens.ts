@@ -49,8 +49,8 @@ export function storedTokensFile(env: Environment): string {
 }
 
 /**
- * @param url the URL of the server
- * @throws CommandError if the file of tokens is damaged, or other users may access it
+ * @param url the server's URL
+ * @throws CommandError if the token file is damaged, or other users can access it
  */
 export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
   return readAll(storedTokensFile(env))[keyOf(url)];
@@ -58,7 +58,7 @@ export function readStoredToken(url: string, env: Environment): StoredToken | un
 
 /**
  * Stores a server's token.
- * @returns the path of the file of tokens
+ * @returns the token file's path
  * @throws CommandError
  */
 export async function storeToken(url: string, token: StoredToken, env: Environment): Promise<string> {
@@ -139,9 +139,7 @@ function readAll(file: string): StoredTokens {
   }
 }
 
-/**
- * Parses the file of tokens. The error message does not contain text from the file, because the text might be a token.
- */
+/** Parses the token file. The error message does not contain text from the file, because the text might be a token. */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
@@ -154,12 +152,11 @@ function parseTokens(file: string, text: string): StoredTokens {
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock on the file of tokens, and takes it. The lock is a directory that contains one lock file. The lock
- * file's name identifies the process that has the lock, and its content becomes the new file of tokens. Only one
+ * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one lock file. The
+ * lock file's name identifies the process that has the lock, and its content becomes the new token file. Only one
  * process gets the lock, because a rename does not replace a directory that contains a file. Names of lock files are
  * unique, so that removing a killed process's lock file never releases another process's lock.
- * @returns the path of the lock file. The file no longer exists if another process considered the lock stale and
- * removed it.
+ * @returns the lock file's path. The file no longer exists if another process considered the lock stale and removed it.
  */
 async function lock(file: string): Promise<string> {
   // an older version of Tapegate might have left a file `*.lock`, so the directory has a different name

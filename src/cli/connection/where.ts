@@ -53,8 +53,8 @@ function isGatewayNamed(): boolean {
 }
 
 /**
- * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root and the owner of the
- * embedded database's files can open it.
+ * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root, and the user that owns
+ * the embedded database's files, can open that database.
  */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;

@@ -8,7 +8,7 @@ import { environment } from '../terminal/io.js';
 /**
  * Returns the quota that the option names, or else the quota in the user's settings, or else the user's default quota.
  * @param options the options that can name a quota, for the error message
- * @throws UsageError if no option or setting names a quota, and the caller has no default quota
+ * @throws UsageError if no option or setting names a quota, and the caller does not have a default quota
  */
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
   const chosen = given ?? readOwnSettings(environment()).quota;

@@ -135,8 +135,8 @@ export async function printRequestDirectories(url: string, id: number): Promise<
 const NAMED_FAILED = 2;
 
 /**
- * Returns the error for a request with failed files. The message contains their number, the first reasons, and the
- * remedy.
+ * Returns the error for a request with failed files. The message contains the number of failed files, the first
+ * reasons, and the remedy.
  */
 export async function describePartial(
   url: string,

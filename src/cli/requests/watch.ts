@@ -48,7 +48,8 @@ const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
   /**
-   * Whether this command created the request. A request that it created exists even if no progress has been received.
+   * Whether this command created the request. A request that this command created exists even if no progress has been
+   * received.
    */
   isNew?: boolean;
 }

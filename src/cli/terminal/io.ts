@@ -82,7 +82,7 @@ export const stderr = (): Output => commandState().stderr;
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
- * Calls `interrupt` when the command is first interrupted.
+ * Calls `interrupt` when the command is interrupted for the first time.
  * @param signals the process signals that interrupt a command
  * @returns a function that removes the handler
  */
@@ -105,7 +105,8 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
 const SAME_SIGNAL_MS = 500;
 
 /**
- * Resolves when a signal first asks the process to stop. A second signal ends the process immediately, which is safe.
+ * Resolves at the first signal that asks the process to stop. A second signal ends the process immediately, which is
+ * safe.
  */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();

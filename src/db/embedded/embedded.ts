@@ -198,7 +198,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failed starts that might succeed if they are repeated. Such a start fails because another process is
+ * Log messages of failed starts that might succeed if they are repeated. The start fails because another process is
  * starting or stopping a server, or because a killed server's child process still runs.
  */
 const PASSING =
@@ -294,9 +294,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of a server that has ended, if PostgreSQL would consider the server alive because of the pid
- * in the files. After a reboot, another process might have the pid, and a zombie process also keeps its pid. If the
- * removed file is a new lock file that another process has just written, restores it.
+ * Removes an ended server's lock files if PostgreSQL would believe that the server still runs. PostgreSQL checks only
+ * the pid: after a reboot, another process might have it, and a zombie process keeps its pid. If the removed file is a
+ * new lock file that another process has just written, restores it.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {

@@ -24,7 +24,7 @@ export async function* copyRows(
   // JSON does not contain the quote or the delimiter, so COPY never quotes or escapes
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // ignore errors, such as a connection that ends after the reader has left
+  copy.on('error', () => {}); // ignore errors, for example if the connection ends after the reader has left
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);

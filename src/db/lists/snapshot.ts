@@ -95,7 +95,7 @@ export type ListPages<Row> = Paced<Row[]>;
 /**
  * Passes a list's rows to `consume`, which reads at its own pace.
  * @param list a query that ends with its ORDER BY
- * @throws UnavailableError if the list limiter has no free slot for the caller
+ * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readList<Row extends object, T>(
   { db, share, reader }: Asker,
@@ -158,7 +158,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
  * Returns the rows that a statement finds, even if the statement takes long. For example, a search by pattern might
  * take long. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
  * @param reader aborts when clients no longer wait for the answer, which cancels the statement
- * @throws UnavailableError if the list limiter has no free slot for the caller, or `reader` aborts
+ * @throws UnavailableError if the list limiter does not have a free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
   { db, share }: Asker,

@@ -36,7 +36,7 @@ export type TextPages = Paced<Buffer[]>;
 
 /**
  * Passes a list's number of rows, and the rows' JSON, to `consume`, which reads at its own pace.
- * @throws UnavailableError if the list limiter has no free slot for the caller
+ * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readTextList<T>(
   asker: Asker,
