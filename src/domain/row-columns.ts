@@ -1,4 +1,4 @@
-/** Lists tables' columns under their names in Prisma, and reads rows in which the columns have these names. */
+/** Lists a table's columns under their Prisma names, and reads rows that have these column names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**
@@ -26,5 +26,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The file fields that most lists need. Reading all fields would take more processor time. */
+/** The file fields that most lists need; reading all fields would take more processor time. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

@@ -268,7 +268,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, by the topic of the database notifications that trigger them. */
+/** Signals for new work, by the notification topic that triggers them. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal

@@ -155,7 +155,7 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
 
 /** An engine process that uses drives in one library. */
 export interface EngineProcess {
-  /** Id that the process writes to the drives that it claims. */
+  /** Id that the database records as the holder of the drives that the process claims. */
   id: string;
   engineId: string;
   host: string;

@@ -57,7 +57,7 @@ type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
  * Result of a recall during which an import changed the file. The file is read from tape again, perhaps from its other
- * tape copy (`isTurned`). The restored copy of the old version (`copy`) is removed.
+ * tape copy (`isTurned`). The restored copy (`copy`) contains the old version and is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -201,8 +201,8 @@ async function moveFinished(
 }
 
 /**
- * Accepts an unrecorded file on disk that has the same bytes as the recalled file. Tapegate does not count or remove
- * the file.
+ * Accepts an unrecorded file on disk that has the same bytes as the recalled file. The file does not become Tapegate's
+ * own copy: Tapegate neither counts nor removes it.
  */
 async function acceptUnrecorded(
   ctx: Context,

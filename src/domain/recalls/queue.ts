@@ -177,7 +177,7 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
 
 /**
  * Returns how often each request file's recall was tried, and its last error, by request file key. Request files
- * without a recall are absent.
+ * without a recall are omitted.
  */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(

@@ -25,7 +25,7 @@ import { settleRequestFiles } from './request-files.js';
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
  * adds them to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a
- * limit. A quota is charged for its requests in order, until a file does not fit.
+ * limit. Files are charged to a quota request by request, until a file does not fit.
  * @param files a query that returns the files' ids
  * @param options.which SQL condition that selects requests (`r`)
  */
@@ -51,8 +51,8 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * The early comparison searches the requests that are live when it runs. After the catalogue is locked, `findJoining`
  * checks again that each matching request is live and is allowed to contain the file.
  *
- * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. Locking
- * the catalogue waits until earlier transactions have committed, and their requests are searched under the lock.
+ * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The
+ * catalogue is locked only after earlier transactions have committed, and their requests are then searched.
  *
  * A transaction that creates or revives a request after the catalogue is locked waits for the lock, and then sees the
  * committed files.
@@ -256,7 +256,7 @@ export async function joinRequest(
 /**
  * Selects quotas in which an excluded file can now join its request, or is now excluded for a different reason. Checks
  * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit. Does
- * not check unknown paths, because an import adds the files of unknown paths.
+ * not check unknown paths, because an import adds their files.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -326,7 +326,7 @@ async function joinRecorded(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates excluded paths whose files were withdrawn. Deletes a withdrawn file's path from a request with a pattern, and
+ * Updates excluded paths whose files were withdrawn. Deletes a withdrawn file's path from a request with a pattern, or
  * marks it UNKNOWN in a request that lists paths. The caller must update the counts of unknown paths.
  * @param which SQL condition that selects locked requests (`r`)
  * @returns the number of paths that have become unknown, by quota
@@ -372,8 +372,8 @@ export async function renameExcludedPaths(tx: Transaction, requestIds: readonly 
 }
 
 /**
- * Updates excluded paths of renamed files if path rules exclude the new path from the request. Deletes the path from a
- * request with a pattern, and marks the old path UNKNOWN in a request that lists paths.
+ * Updates excluded paths of renamed files if path rules exclude the new path from the request. Deletes the old path
+ * from a request with a pattern, or marks it UNKNOWN in a request that lists paths.
  */
 async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'

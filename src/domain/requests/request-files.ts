@@ -31,7 +31,7 @@ export async function settleRequests(
   { queuesMail = true, isNew = false }: { queuesMail?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  const now = ctx.now(); // read the time once, so that all changes have the same time
+  const now = ctx.now(); // read the time only once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
   const waiting = waitingByKeys(which);
   const statements = [lockNotOnTape(waiting), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];

@@ -249,7 +249,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of statistics.
  * @param how.isCommon whether to read only the fields in `commonFileFields`
  */
 export async function readRequestFiles(

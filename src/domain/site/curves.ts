@@ -30,7 +30,7 @@ export interface CurvePoint {
 const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Age in days beyond which the site's history has one point per hour. */
+/** Age in days beyond which the site's history has only one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
 /** Maximum number of points in a history: enough for two days of five-minute points and 88 days of hourly points. */

@@ -150,8 +150,8 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * Selects a mark for each part of the site. A part's mark changes whenever the part changes. The queue's mark is the
- * newest event batch's id.
+ * Selects, for each part of the site, a mark that changes whenever the part changes. The queue's mark is the newest
+ * event batch's id.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",

@@ -1,7 +1,7 @@
 /**
- * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. A
- * call's result is written only for files that still have the call's batch id. A late answer therefore changes nothing
- * if another engine has leased the library in the meantime.
+ * Calls to staging libraries, and the libraries' answers. Each call has its own batch id, which is stored before the
+ * call. A call's result is written only for files that still have the call's batch id. A late answer therefore changes
+ * nothing if another engine has leased the library in the meantime.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -264,8 +264,8 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Minimum and maximum pause before an engine asks again whether the library still keeps a file. Within its limits, this
- * pause is half the time since the file was released.
+ * Minimum and maximum of the pause before an engine asks again whether the library still keeps a file: half the time
+ * since the file's release.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 

@@ -195,7 +195,7 @@ function call(message: OutgoingMessage, { targets, signal, now, userAgent, resol
 const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
-/** Resolves a host name once, and connects only to allowed addresses of that host, to prevent DNS rebinding. */
+/** Resolves a host name only once, and connects only to the host's allowed addresses, to prevent DNS rebinding. */
 function guardLookup(
   host: string,
   targets: WebhookTargets,

@@ -138,7 +138,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether an error is a failure of the server, and not caused by the rows or the request. */
+/** Returns whether the server, and not the rows or the request, caused an error. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }

@@ -13,7 +13,7 @@ import type { RequestHandler } from 'express';
 /** Minimum number of milliseconds during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
-/** Milliseconds that unfinished responses have left after the gateway stops listening. */
+/** Milliseconds after the gateway stops listening in which unfinished responses can still end. */
 const ANSWER_MS = 5000;
 
 /**
