@@ -76,7 +76,10 @@ export interface StreamLimits {
  */
 interface Stream {
   res: Response;
-  /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
+  /**
+   * The caller's name in single connection mode. In distinct connections mode, the fields `owner` and `token` are
+   * empty.
+   */
   owner: string;
   token: string;
   /** For each active subscription, a function that stops counting it against the caller's limits. */

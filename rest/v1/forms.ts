@@ -27,8 +27,8 @@ const time = (description: string) =>
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /**
- * Returns the schema for an object in a response. The object must contain all `properties` except those in `optional`,
- * and no others.
+ * Returns the schema for an object in a response. The object must contain every listed property that is not optional,
+ * and must not contain other properties.
  */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

@@ -99,8 +99,8 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 
 /**
  * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain characters
- * that move a terminal's cursor. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a spreadsheet does
- * not run a formula.
+ * that move a terminal's cursor. Puts an apostrophe before a value that looks like a formula, so that a spreadsheet
+ * does not run it.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

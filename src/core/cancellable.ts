@@ -1,7 +1,7 @@
 /**
- * Returns an async generator that can be ended while it waits. A plain generator's `return()` waits for the pending
- * `next()`. Instead, this generator's `return()` aborts the signal passed to `run`. When the signal aborts, `run` must
- * stop waiting.
+ * Returns an async generator that can be ended while it waits. A plain generator's method `return()` waits for the
+ * pending call of `next()`. Instead, this generator's `return()` aborts the signal passed to `run`. When the signal
+ * aborts, `run` must stop waiting.
  * @param onItem called with each item before the reader receives it
  */
 export function cancellable<T>(

@@ -70,7 +70,7 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 
 /**
  * Returns whether the user or password in a URL is incorrectly percent-encoded. Error messages show a URL's path. If a
- * password contains an unencoded `/`, `?` or `#`, the path would include part of the password.
+ * password contains an unencoded slash, question mark or hash, the path would include part of the password.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');

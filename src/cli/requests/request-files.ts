@@ -18,7 +18,7 @@ import { stdout } from '../terminal/io.js';
 import { printLine } from '../terminal/output.js';
 import { formatWholeTime } from '../terminal/times.js';
 
-/** Adds `--print-paths` and `--null` to a command that can print paths on disk. */
+/** Adds the options `--print-paths` and `--null` to a command that can print paths on disk. */
 export function addPathsOptions(command: Command): Command {
   const help = "print only paths on disk, one per line, for xargs -d '\\n'";
   return command.addOption(new Option('--print-paths', help).conflicts('json')).addOption(

@@ -239,7 +239,7 @@ interface ServerUser {
 
 /**
  * Returns the user that runs PostgreSQL; `{}` for this process's user. PostgreSQL refuses to run as root, so root runs
- * it as the cluster's owner. A new cluster belongs to `postgres` or `nobody`.
+ * it as the cluster's owner. A new cluster belongs to the user `postgres` or `nobody`.
  * @throws Error if the cluster belongs to another user, or if other users can write to the cluster's parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
