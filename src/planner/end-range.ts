@@ -89,8 +89,8 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 const LINEAR = findMedium('linear');
 
 /**
- * Returns the range of end times for files at a staging library. Each end time is when the files arrive on the
- * library's disk, plus the time needed to read them.
+ * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
+ * the library's disk, plus the time needed to read them.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

@@ -2,8 +2,8 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * this user's files, the next volume is the one with the most requested bytes per drive second. The requested bytes per
- * drive second include the bytes that other users requested.
+ * the next user's files, the next volume is the one with the most requested bytes per drive second. The requested bytes
+ * per drive second include the bytes that other users requested.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the next volume is the one with
@@ -15,8 +15,8 @@
  * Users whose shares differ by less than `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
- * `sweepSeconds`. After that minimum, the drive leaves if a user with files on another volume has had less drive time,
- * by more than `turnSeconds`.
+ * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
+ * time, by more than `turnSeconds`.
  *
  * The planner's rules ensure that no file waits forever.
  */
@@ -46,8 +46,8 @@ export interface SchedulePolicy {
 
 /**
  * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume, and could stream `collectBytes`
- * meanwhile. `quantumSeconds` is five times this mount time, and `turnSeconds` is fifteen times as long. If all users
- * request all files, mounting takes a fifteenth of the drive time.
+ * meanwhile. `quantumSeconds` is five times as long as a mount and an unmount together, and `turnSeconds` is fifteen
+ * times as long. If all users request all files, mounting takes a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,

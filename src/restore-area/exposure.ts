@@ -75,7 +75,8 @@ export function findProblem(
 }
 
 /**
- * Returns the first untrusted directory on the path to a directory on a restore disk. Skips missing directories.
+ * Checks a directory on a restore disk and the directories above it, and returns the first that is untrusted. Skips
+ * missing directories.
  * @param root the mount point, without links @param dir directory below the mount point
  */
 export async function findUntrusted(
@@ -103,7 +104,7 @@ async function findOnPath(
 }
 
 /**
- * Returns the first untrusted directory on the path to a mount point or another directory.
+ * Checks a mount point or another directory, and the directories above it, and returns the first that is untrusted.
  * @param isNew whether the disk does not have a marker yet; if so, creates a file to find out which owner new files get
  * @returns undefined if the directory is trusted or missing
  */

@@ -127,7 +127,7 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether a failed call is the disk's fault. If so, suspends the disk before returning.
+   * Finds out whether a failed call is the disk's fault, and if so, suspends the disk before returning.
    * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {

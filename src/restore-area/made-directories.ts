@@ -245,7 +245,7 @@ export class OpenDirectories {
 
   /**
    * Returns a copy's directory, and creates it if it is missing. The directory stays open until `close` is called.
-   * @param confirm called before a directory is created; throws an error to prevent this
+   * @param confirm called before a directory is created; throws an error to prevent the creation
    * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or one of its
    * parents
    */

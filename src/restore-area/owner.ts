@@ -48,8 +48,8 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record atomically. Does not write it if another Tapegate has taken the directory since the caller
- * read the record.
+ * Writes the owner record atomically. Does not write the record if another Tapegate has taken the directory since the
+ * caller read it.
  * @param how.isFirst whether to write the record only if the directory does not have one
  * @param how.takes whether to replace another owner's record too
  * @returns whether the record was written

@@ -48,7 +48,7 @@ const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times, which tests shorten. */
 export const watching = {
-  /** Time for which a process watches stamps. A running owner replaces its stamps several times in that time. */
+  /** Time for which a process watches stamps, long enough for a running owner to replace its stamps several times. */
   ms: 4 * STAMP_MS,
   /** Time after which a Tapegate that has lost a directory no longer uses it. */
   returnMs: FRESH_MS + CHECK_MS,
@@ -128,7 +128,7 @@ export class Ownership {
 
   /**
    * Checks whether this Tapegate owns its restore disks and libraries.
-   * @param stamps whether to take directories without an owner, and to replace stamps
+   * @param stamps whether to take ownership of directories without an owner, and to replace stamps
    * @returns the reason why this Tapegate is fenced
    */
   async check({ stamps = false } = {}): Promise<string | undefined> {
@@ -167,8 +167,8 @@ export class Ownership {
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. Near the end, the process writes stamps
-   * itself, so that one of two watching copies stops the other.
+   * Whether the time for which this process watches stamps is about to end. Shortly before a process stops watching, it
+   * writes stamps itself, so that one of two watching copies stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
@@ -320,8 +320,8 @@ export class Ownership {
   }
 
   /**
-   * Takes directories without an owner, and replaces the stamps in this Tapegate's directories. Does not wait until the
-   * records are written, because a busy disk might be slow.
+   * Takes ownership of directories without an owner, and replaces the stamps in this Tapegate's directories. Does not
+   * wait until the records are written, because a busy disk might be slow.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);

@@ -153,7 +153,7 @@ async function findReal(wanted: string): Promise<string> {
 /**
  * Removes a restore disk and its marker. Does not remove other files on the disk.
  * @returns the removed disk and, if its marker could not be removed, the reason
- * @throws NotFoundError; InUseError if the disk contains copies or recalls will store copies on it
+ * @throws NotFoundError; InUseError if the disk contains copies, or if recalls will store copies on it
  */
 export async function removeDiskAndMarker(
   ctx: Context,

@@ -78,8 +78,8 @@ export interface WritableLibrary extends DriveLibrary {
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches `names`, and its highest position, which is 0 if the volume is empty. A
-   * longer name counts as later than a shorter one.
+   * Finds the last volume whose name matches `names`, and the highest position on it, which is 0 if the volume is
+   * empty. A longer name counts as later than a shorter one.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 

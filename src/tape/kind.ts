@@ -165,10 +165,7 @@ export interface Wait {
 
 const MOST_MINUTES = 30 * 24 * 60;
 
-/**
- * Settings that say how long files take to arrive on disk. Tapegate uses them to estimate waits until it has measured
- * actual waits.
- */
+/** Settings that say how long files take to arrive on disk, for estimates until Tapegate has measured actual waits. */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()

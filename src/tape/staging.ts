@@ -131,8 +131,8 @@ export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
   /**
-   * Expected seconds until a requested file is readable; absent if unknown. Estimates use measured waits instead, if
-   * there are any.
+   * Expected seconds until a requested file is readable; absent if unknown. If the library's waits have been measured,
+   * estimates use the measured waits instead.
    */
   waitSeconds?: { least: number; most: number };
   /** Catalogue prefixes of the files that the library can contain; absent if it can contain any file. */

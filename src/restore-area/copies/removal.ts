@@ -139,8 +139,8 @@ async function clearRequest(
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
-   * Ids of failing disks. `callEach` skips these disks, because each call on them might take a long time, and adds
-   * disks that fail.
+   * Ids of failing disks. `callEach` skips failing disks, because each call on one might take a long time, and adds
+   * disks that fail to the set.
    */
   failing?: Set<number>;
   /** The verb that completes the log message `a copy or partial file cannot be …`. */

@@ -86,7 +86,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
   };
 }
 
-/** Returns the last volume whose name matches `names`, with its highest position. */
+/** Returns the last volume whose name matches `names`, and the highest position on it. */
 async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
   const volumes = (await readdir(root)).filter((name) => names.test(name));
   const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');

@@ -17,7 +17,7 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** A directory's logical path. If present, only files below the directory are listed. */
+  /** A directory's logical path; if present, only files below this directory are listed. */
   below?: string | undefined;
   signal: AbortSignal;
   /**
@@ -51,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** The last directory that was found to be inside `base`. Other files in it do not need another check. */
+  /** The last directory that was found to be inside `base`. Other files in this directory do not need another check. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {

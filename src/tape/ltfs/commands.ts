@@ -36,7 +36,7 @@ export class CommandFailure extends Error {
 interface CommandOptions {
   seconds: number;
   /**
-   * The lock's file descriptor. The command inherits it as descriptor 3. The lock is held until the command and its
+   * The lock's file descriptor, which the command inherits as descriptor 3. The lock is held until the command and its
    * child processes have ended.
    */
   lock?: number | undefined;
@@ -109,10 +109,7 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/**
- * Returns the lines of a command's output that report LTFS errors, such as `LTFS12345E`. Without such lines, returns
- * the last lines.
- */
+/** Returns the lines that report LTFS errors in a command's output. If none does, returns the output's last lines. */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));

@@ -68,7 +68,7 @@ const BUSY_SECONDS = 30;
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Codes of errors that concern the whole library, and not one object. For most of them, an operator must fix the
+ * Codes of errors that concern the whole library, and not one object. For most codes, an operator must fix the
  * credentials, bucket, clock or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {

@@ -142,7 +142,7 @@ class WlcgLibrary implements StagingLibrary {
 
   /**
    * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all its files.
-   * @returns remote paths of files that might still arrive, because the settings disable release calls
+   * @returns remote paths of files that might still arrive; empty if the settings enable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
