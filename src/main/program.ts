@@ -131,7 +131,8 @@ function fail(error: unknown): number {
 }
 
 /**
- * Runs the command that the arguments name, with the given streams and environment. Returns the command's exit code.
+ * Runs the command that the arguments name, with the streams and environment that the caller passes. Returns the
+ * command's exit code.
  */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));

@@ -42,9 +42,9 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 }
 
 /**
- * Returns whether the engine must release a drive, because another engine has a greater claim and finds no free drive.
- * Several of the engine's processes can call this function at the same time. All processes choose the drive with the
- * highest number, so that the engine releases only one drive.
+ * Returns whether the engine must release a drive, because another engine has a greater claim and cannot find a free
+ * drive. Several of the engine's processes can call this function at the same time. All processes choose the drive with
+ * the highest number, so that the engine releases only one drive.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);

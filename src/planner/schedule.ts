@@ -45,9 +45,9 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. An LTO-8 drive takes two minutes to mount and unmount a volume, and could stream `collectBytes`
- * meanwhile. `quantumSeconds` is five times as long as a mount and an unmount together, and `turnSeconds` is fifteen
- * times as long. If all users request all files, mounting takes a fifteenth of the drive time.
+ * The default policy. In the two minutes that an LTO-8 drive takes to mount and unmount a volume, it could stream
+ * `collectBytes`. `quantumSeconds` is five times as long as a mount and an unmount together, and `turnSeconds` is
+ * fifteen times as long. If all users request all files, mounting takes a fifteenth of the drive time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,

@@ -261,7 +261,9 @@ export class FailingDisks {
   }
 }
 
-/** Prefix of probe files' names, which begins with the marker's name, so that no job treats a probe file as a copy. */
+/**
+ * Prefix of probe files' names. The prefix begins with the marker's name, so that no job treats a probe file as a copy.
+ */
 const PROBE_NAME = `${markerName}-try`;
 
 /**

@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory after the last copy in it. The database does not
- * list the directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate sets.
- * Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a removed
- * directory when it is needed.
+ * Creates directories in the restore area, and removes each directory after the last copy in it, without a list of the
+ * directories in the database. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
+ * sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a
+ * removed directory when it is needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';

@@ -32,8 +32,8 @@ export class DamagedOwnerError extends TapeError {
 }
 
 /**
- * Reads the owner record. @returns undefined if the directory has no record @throws DamagedOwnerError @throws TapeError
- * if the record cannot be read now
+ * Reads the owner record. @returns undefined if the directory does not have a record @throws DamagedOwnerError @throws
+ * TapeError if the record cannot be read now
  */
 export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
   const file = path.join(root, ownerName);

@@ -38,8 +38,8 @@ import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
 /**
- * `mkdir` options for the mount points that Tapegate creates. Other users get no write permission, regardless of the
- * umask.
+ * `mkdir` options for the mount points that Tapegate creates. Other users do not get write permission, regardless of
+ * the umask.
  */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 

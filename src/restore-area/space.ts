@@ -83,8 +83,8 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement. The next one starts only after it has ended, and this wait does not count towards a disk's
-   * time limit.
+   * The last measurement. The next measurement starts only after the last one has ended; the wait does not count
+   * towards a disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called if a disk cannot be measured. Must not block. */

@@ -70,16 +70,16 @@ export interface DriveLibrary {
 /** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. If another library then replaces it, later writes fail. Libraries that
-   * are always available do not have this method.
+   * Opens the library before the first write. If another library replaces the opened library, later writes fail.
+   * Libraries that are always available do not have this method.
    * @param make whether to create the library if it is missing
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Finds the last volume whose name matches `names`, and the highest position on it, which is 0 if the volume is
-   * empty. A longer name counts as later than a shorter one.
+   * Finds the last volume whose name matches `names`, and the highest position on it (0 if the volume is empty). A
+   * longer name counts as later than a shorter one.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 

@@ -141,7 +141,7 @@ export interface StagingTerms {
 
 /** Numbers of requests and bytes for which a provider might charge. */
 export interface Usage {
-  /** Number of requests sent, including requests that received no response. */
+  /** Number of requests sent, including requests that did not receive a response. */
   requests: number;
   /** Number of bytes of file content received. */
   bytes: bigint;

@@ -31,7 +31,7 @@ export type EngineOrder =
 /** Messages from an engine process: that it is ready, that it is alive (every second), and why it is about to end. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
-  /** The process's metrics since its last message, if requested. */
+  /** The process's metrics since its last message; absent if metrics are off. */
   metrics?: ForwardedSignals | undefined;
 }
 
@@ -74,7 +74,10 @@ const SOON_MS = 60_000;
 /** Number of threads for file system calls. Disks that do not respond might block some of the threads. */
 const THREADS = '8';
 
-/** Path of the engine process's program. When tests run Tapegate from its source files, this is the bundled program. */
+/**
+ * Path of the engine process's program. When tests run Tapegate from its source files, the path is that of the bundled
+ * program.
+ */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
@@ -126,9 +129,9 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap, but V8 marks the whole heap if many exist, which took half of
- * the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the buffers
- * earlier.
+ * V8 options. Network buffers are outside the V8 heap. Marking the whole heap, as V8 does if many buffers exist, took
+ * half of the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the
+ * buffers earlier.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
@@ -265,8 +268,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Kills a process, and treats it as ended. If it hangs in the kernel, it does no further work, and exits when its
-   * system call returns.
+   * Kills a process, and treats it as ended. If the process hangs in the kernel, it does not do any more work, and
+   * exits when its system call returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;

@@ -116,7 +116,7 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
   }
 }
 
-/** Returns no missing copies if a disk or directory cannot be read. @throws any other error */
+/** Returns an empty list if a disk or directory cannot be read. @throws any other error */
 function none(error: unknown): never[] {
   if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
   return [];

@@ -43,7 +43,7 @@ const REQUEST_FILES = 5000;
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests per query, which returns only each request's id and version. */
+/** Number of requests that each query returns, with only their ids and versions. */
 const REQUEST_PAGE = 1000;
 
 /**

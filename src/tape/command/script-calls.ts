@@ -24,7 +24,7 @@ export function endSeconds({ killMs }: Caller): number {
  * - `all`: all files in the call; the failure counts against the library;
  * - `volume`: all files on the mounted volume;
  * - `file`: one file of a drive library;
- * - `staged`: one file of a staging library, which might not have been staged to disk yet.
+ * - `staged`: one file, which a staging library might not have staged to disk yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 

@@ -13,7 +13,7 @@ interface ScriptRun {
   command: readonly string[];
   /** All of the script's environment variables. The script does not inherit environment variables from this process. */
   environment: Readonly<Record<string, string>>;
-  /** The script's standard input; if absent, the script has no input. */
+  /** The script's standard input; if absent, the script does not receive any input. */
   input?: string;
   /** Whether to read the script's standard output, instead of discarding it. */
   isRead: boolean;

@@ -26,7 +26,7 @@ interface ReadOptions {
   version?: ReadVersion;
   /**
    * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
-   * checksum, this module compares the server's checksum.
+   * checksum, this module compares the bytes with the server's checksum.
    */
   checksum?: string | null | undefined;
 }
@@ -106,7 +106,7 @@ const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', diges
 /**
  * Records the first response's validators in `version`, or compares a later response's validators with `version`.
  * Ignores weak entity tags, because they do not identify the exact bytes. Requests do not contain an If-Match header,
- * because some servers then reject their own entity tags, or send the whole file.
+ * because it makes some servers reject their own entity tags, or send the whole file.
  * @throws ChangedError if a validator differs
  * @throws LibraryError if neither a validator nor a checksum could reveal that the file has changed
  */

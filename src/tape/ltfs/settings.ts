@@ -123,7 +123,7 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }
 
-/** Maximum time in seconds to stop a command that has exceeded its time limit. */
+/** Maximum time, in seconds, needed to stop a command that has exceeded its time limit. */
 const KILL_SECONDS = 20;
 
 /**

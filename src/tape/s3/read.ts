@@ -22,7 +22,7 @@ interface Wanted {
   from: bigint;
   /**
    * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
-   * checksum, this module compares the object's checksum in S3.
+   * checksum, this module compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
   /** The file's version, as earlier reads recorded it. The member `tag` contains the ETag. */

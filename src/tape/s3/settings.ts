@@ -78,7 +78,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** Schema of a decimal amount of money, which it converts to billionths. */
+/** Schema of a decimal amount of money. Converts the amount to billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {

@@ -41,7 +41,7 @@ async function saveLinked(url: string, name: string): Promise<string | undefined
 }
 
 /**
- * Fetches a file and saves it. Browsers keep large responses on disk.
+ * Fetches a file and saves it. Browsers keep large responses on disk, and not in memory.
  * @returns the error message, if any
  */
 async function saveFetched(url: string, name: string): Promise<string | undefined> {

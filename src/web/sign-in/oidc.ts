@@ -165,7 +165,7 @@ function targetOf({ audience }: Providers): Record<string, string> {
 }
 
 /**
- * Returns the options of HTTP requests to an issuer, which allow HTTP without TLS only for a provider on this host, for
+ * Returns options for HTTP requests to an issuer. HTTP without TLS is allowed only for a provider on this host, for
  * tests.
  */
 async function optionsFor(issuer: string) {
