@@ -1,6 +1,6 @@
 /**
  * Creates a small demo archive with real bytes on a few volumes, and two users. If the process is killed, the next
- * start can continue the work, because the bytes are derived from the paths, and the users are stored last.
+ * start continues the work: the bytes are derived from the paths, and the users are stored last.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';

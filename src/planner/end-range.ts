@@ -8,8 +8,8 @@
  * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
  * the planned end assumes the library's usual wait time.
  *
- * The latest end allows twice the planned time. On media that take time to mount, it also allows 1.5 sweeps for other
- * users. In simulations that add more requests later, nine out of ten requests ended before their latest end
+ * The latest end allows twice the planned time. On media that take time to mount, the latest end also allows 1.5 sweeps
+ * for other users. In simulations that add more requests later, nine out of ten requests ended before their latest end
  * (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';

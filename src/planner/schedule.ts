@@ -7,7 +7,7 @@
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
  * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the next volume is the one with
- * the user's oldest request, regardless of its requested bytes per drive second.
+ * the user's oldest request.
  *
  * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
  *
@@ -133,8 +133,8 @@ export interface Sweep {
 }
 
 /**
- * Returns the users whose files on a volume are read next: those in the next turn and, if the sweep has time, those in
- * later turns. A running sweep keeps its users, unless a user with a higher priority joins.
+ * Returns the users whose files on a volume are read next: users in the next turn and, if the sweep has time, in later
+ * turns. A running sweep keeps its users, unless a user with a higher priority joins.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,

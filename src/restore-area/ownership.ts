@@ -6,8 +6,8 @@
  * An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
  * Tapegate draws these conclusions:
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
- * - A record contains a stamp that the database never recorded: this database, or the database of the engine that wrote
- * the stamp, is a copy.
+ * - A record contains a stamp that the database never recorded: this database, or that of the engine that wrote the
+ * stamp, is a copy.
  * - The database's cluster or directory has changed: the database is a copy, or was moved. An operator must say which.
  * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
  * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original database is
@@ -69,7 +69,7 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** Whether the directory responds. If it does not, the other fields are from the last successful check. */
+  /** Whether the directory responds; if not, the other fields are from the last successful check. */
   isFresh: boolean;
 }
 

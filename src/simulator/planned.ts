@@ -109,8 +109,8 @@ export class PlannedStrategy implements Strategy {
   }
 
   /**
-   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, if files were
-   * requested after the plan was made, or if it is other users' turn.
+   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty or does not
+   * contain newly requested files, or if it is other users' turn.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

@@ -28,7 +28,7 @@ export interface RecordedCopy extends CopyLocation {
 /**
  * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
  * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
- * partial file. The rename might replace another user's file, but not another engine's copy, because an engine that
+ * partial file. The rename might replace another user's file. Another engine's copy is safe, because an engine that
  * takes over the drive starts by removing the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file

@@ -140,7 +140,7 @@ interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
    * Ids of failing disks. `callEach` skips failing disks, because each call on one might take a long time, and adds
-   * disks that fail to the set.
+   * newly failing disks to the set.
    */
   failing?: Set<number>;
   /** The verb that completes the log message `a copy or partial file cannot be …`. */

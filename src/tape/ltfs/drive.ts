@@ -62,8 +62,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // do not clean up after an aborted mount, because its command might still run; ignore an error, too, because the
-      // next mount cleans up
+      // leave the cleanup to the next mount if this mount was aborted, because its command might still run, or if the
+      // cleanup fails
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;

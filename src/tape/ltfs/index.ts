@@ -52,7 +52,7 @@ export class LtfsLibrary implements DriveLibrary {
   }
 
   /**
-   * Mounts a cartridge in a drive of the library that no other process uses.
+   * Mounts a cartridge in the first of the library's drives that no other process uses.
    * @throws TapeError; DriveInUseError if all drives are in use
    */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {

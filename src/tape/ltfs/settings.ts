@@ -127,7 +127,7 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum seconds that a mount and an unmount take, computed from all commands' time limits. In the worst
+ * Returns how many seconds a mount and an unmount take at most, computed from all commands' time limits. In the worst
  * case, a mount empties its own drive and the one that contains the cartridge, fails, and empties its own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {

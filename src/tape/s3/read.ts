@@ -93,7 +93,7 @@ class Reading {
         next += lengthFrom(from);
         const asked = from === this.from ? answer : this.askPart(from, answer.ETag);
         const part = Promise.resolve(asked).then((each) => this.receive(each, lengthFrom(from)));
-        part.catch(() => {}); // `read` throws the error when it awaits the part
+        part.catch(() => {}); // prevents an unhandled rejection; `read` throws the error when it awaits the part
         parts.push(part);
       }
     };

@@ -140,8 +140,8 @@ interface S3Credentials {
 }
 
 /**
- * The lifetime of the credentials, as reported to the SDK. The SDK reloads them five minutes before they expire, so it
- * reads the file every minute.
+ * The lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire,
+ * so it reads the file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 

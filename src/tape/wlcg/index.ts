@@ -241,6 +241,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // the id is not a list, so it is that of the only part
+  } catch {} // the id is not a list, so it is the id of the only part
   return [id];
 }

@@ -160,7 +160,8 @@ interface Judged {
   /** The file's state in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
   /**
-   * Whether the poll response contains any files. A response with any files contains all files in the stage request.
+   * Whether the poll response contains any files. If a poll response contains any file, it contains all files in the
+   * stage request.
    */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or one of its parts. */

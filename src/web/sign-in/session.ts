@@ -34,9 +34,9 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /**
- * Renews the stored token. Two tabs never do so simultaneously, because a provider might revoke a login if its refresh
- * token is used twice. If the provider does not answer, the next call retries, and until then the gateway decides
- * whether the old token is valid.
+ * Renews the stored token. Two tabs never renew a token simultaneously, because a provider might revoke a login if its
+ * refresh token is used twice. If the provider does not answer, the next call retries, and until then the gateway
+ * decides whether the old token is valid.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
