@@ -12,6 +12,7 @@
 
 The client uses GraphQL; `query` runs any document. Sizes are integers in bytes, times are RFC 3339 strings in UTC. A request that the gateway
 rejects raises `Refused` with the error code (`code`) and all fields of the failure (`failure`). An unreachable gateway raises `OSError`.
+If the server is not a gateway, for example a proxy that shows a login page, its subclass `UnexpectedResponse` is raised.
 
 The token comes from `token=`, from TAPEGATE_TOKEN, or from `tapegate login`. `python3 tapegate.py --help` lists the commands.
 """
@@ -35,7 +36,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-__all__ = ["NotOnDisk", "Refused", "Tapegate"]
+__all__ = ["NotOnDisk", "Refused", "Tapegate", "UnexpectedResponse"]
 
 #: BigInt fields of the schema. JSON contains them as strings, because many JSON parsers round large numbers.
 INTEGERS = {
@@ -50,6 +51,9 @@ ANSWER_SECONDS = 120
 SILENCE_SECONDS = 40
 
 LONGEST_PAUSE_SECONDS = 30
+
+#: End of messages about a server that is not a gateway.
+ADVICE = "check the URL of the gateway, and whether a proxy requires a login"
 
 #: A pattern that every archive path contains.
 EVERY_PATH = "/"
@@ -81,6 +85,10 @@ class Refused(Exception):
         self.code = code
         #: All fields of the GraphQL failure.
         self.failure = failure or {}
+
+
+class UnexpectedResponse(OSError):
+    """Raised if a server responds, but not as a Tapegate gateway, for example a proxy with its login page. A retry does not help."""
 
 
 class NotOnDisk(Exception):
@@ -130,19 +138,19 @@ class Tapegate:
           files bytes filesOnDisk bytesOnDisk filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
           quotaSize quotaUsed quotaUsedAfter isEnough hasRoom endUnknown end { earliest planned latest }
           price { amount currency } } %s } }""" % FAILURE
-        return _unless_refused(self.query(document, input=chosen)["estimateRequest"])
+        return _unless_refused(self._ask("estimateRequest", document, input=chosen))
 
     def request(self, request_id):
         """Returns a request, or None if it does not exist or the caller may not see it."""
-        return self.query("query ($id: Int!) { request(id: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
-                          id=request_id)["request"]
+        return self._ask("request", "query ($id: Int!) { request(id: $id) { %s waiting { queuePosition endUnknown end { planned } } } }" % REQUEST,
+                         id=request_id)
 
     def requests(self, quota=None, states=None):
         """Yields all requests that the caller may see, oldest first."""
         document = """query ($quota: String, $states: [RequestState!], $after: String) {
           page: requests(quota: $quota, states: $states, first: 100, after: $after) {
             pageInfo { hasNextPage endCursor } edges { node { %s } } } }""" % REQUEST
-        return self._pages(document, lambda data: data["page"], quota=quota, states=states)
+        return self._pages("page", document, quota=quota, states=states)
 
     def update(self, request_id, **changes):
         """Changes a request. changes: the options of `create_request`, and quota."""
@@ -173,12 +181,12 @@ class Tapegate:
             edges { node { state size error lastError nextTry
               file { path size stage restoredPath isAtPrimaryPath checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
 
-        def page_of(data):
-            if data["request"] is None:
+        def files_of(request):
+            if request is None:
                 raise Refused("there is no request %s" % request_id, "NOT_FOUND")
-            return data["request"]["files"]
+            return request["files"]
 
-        return self._pages(document, page_of, id=request_id, states=states)
+        return self._pages("request", document, files_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
         """Yields the paths on disk of a request's files. At the end, raises NotOnDisk if files are missing or on a failing disk."""
@@ -196,18 +204,23 @@ class Tapegate:
             raise NotOnDisk("\n".join(lines), lost)
 
     def follow(self, request_id):
-        """Yields each progress event of a request until it is finished. Reconnects after errors, without missing or repeating events."""
+        """Yields each progress event of a request until it is finished. Reconnects after errors, without missing or repeating events.
+
+        Raises Refused and UnexpectedResponse, because another attempt would fail as well.
+        """
         document = """subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
           eventId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at } }"""
         after, tries = None, 0
         while True:
             try:
                 for data in self.subscribe(document, id=request_id, after=after):
-                    step = data["requestProgress"]
+                    step = self._field("requestProgress", data)
                     after, tries = str(step["eventId"]), 0
                     yield step
                 return
-            except (OSError, http.client.HTTPException):
+            except UnexpectedResponse:
+                raise
+            except OSError:
                 pass  # the gateway may be restarting
             time.sleep(min(LONGEST_PAUSE_SECONDS, 2 ** tries))
             tries += 1
@@ -219,35 +232,42 @@ class Tapegate:
         document = """query ($match: String, $stages: [Stage!], $after: String) {
           page: tapeFiles(match: $match, stages: $stages, first: 500, after: $after, count: ESTIMATED) {
             pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum adler32 } } } }"""
-        return self._pages(document, lambda data: data["page"], match=match, stages=stages)
+        return self._pages("page", document, match=match, stages=stages)
 
     def quota(self, user):
         """Returns a quota, or None if it does not exist or the caller may not see it."""
-        return self.query("query ($user: String!) { quota(user: $user) { user size used email } }", user=user)["quota"]
+        return self._ask("quota", "query ($user: String!) { quota(user: $user) { user size used email } }", user=user)
 
     # GraphQL
 
     def query(self, document, **variables):
-        """Returns the data of a query or mutation. Raises Refused, or OSError if the gateway is unreachable."""
+        """Returns the data of a query or mutation. Raises Refused, OSError if the gateway is unreachable, or its subclass UnexpectedResponse."""
         with self._post("/graphql", document, variables, "application/json", ANSWER_SECONDS) as answer:
             try:
-                text = answer.read().decode()
+                return _data_of(answer.read())
             except http.client.HTTPException as error:
                 raise ConnectionError("the response ended early") from error
-        return _data_of(json.loads(text))
+            except ValueError as error:
+                raise self._unexpected(answer, "a GraphQL response") from error
 
     def subscribe(self, document, **variables):
         """Yields each result of a subscription until the gateway completes it. Raises OSError if the stream ends early."""
         with self._post("/graphql/stream", document, variables, "text/event-stream", SILENCE_SECONDS) as stream:
+            if _media_type(stream.headers) != "text/event-stream":
+                raise self._unexpected(stream, "an event stream")
             event = None
-            for line in stream:
-                name, _, value = line.decode().rstrip("\r\n").partition(": ")
-                if name == "event":
+            for line in _lines(stream):
+                name, _, value = line.rstrip(b"\r\n").partition(b": ")
+                if name == b"event":
                     event = value.strip()
-                if event == "complete":
+                if event == b"complete":
                     return
-                if name == "data" and event == "next":
-                    yield _data_of(json.loads(value))
+                if name == b"data" and event == b"next":
+                    try:
+                        data = _data_of(value)
+                    except ValueError as error:
+                        raise UnexpectedResponse("%s sends an event that is not a GraphQL response: %s" % (self.url, ADVICE)) from error
+                    yield data
         raise ConnectionError("%s closed the stream" % self.url)
 
     def _post(self, path, document, variables, accept, seconds):
@@ -260,16 +280,48 @@ class Tapegate:
             return self._http.open(urllib.request.Request(self.url + path, body, headers), timeout=seconds)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal_of(error) from None
+                raise self._refusal_of(error) from None
+        except OSError:
+            raise
+        except http.client.HTTPException as error:
+            raise UnexpectedResponse("%s does not answer with HTTP: %s" % (self.url, ADVICE)) from error
+
+    def _refusal_of(self, error):
+        """Returns ConnectionError if a retry may succeed, UnexpectedResponse for a redirect, and Refused otherwise."""
+        if 300 <= error.code < 400:
+            target = re.sub(r"[?#].*", "", error.headers.get("Location") or "an unknown URL", flags=re.DOTALL)
+            return UnexpectedResponse("%s answers %d with an unexpected redirect to %s: %s" % (self.url, error.code, target, ADVICE))
+        try:
+            found = _error_of(json.loads(error.read().decode()))
+        except (ValueError, RecursionError, OSError, http.client.HTTPException):
+            found = None
+        message, code = found or ("%s answers %d" % (self.url, error.code), None)
+        # without a GraphQL error, a proxy in front of the gateway has failed
+        if error.code in (429, 502, 503, 504) or (error.code >= 500 and found is None):
+            return ConnectionError(message)
+        return Refused(message, code)
+
+    def _unexpected(self, answer, expected):
+        encoding = answer.headers.get("Content-Encoding")
+        found = _media_type(answer.headers) + (" in the encoding %s" % encoding if encoding else "")
+        return UnexpectedResponse("%s answers %d with %s, expected %s: %s" % (self.url, answer.status, found, expected, ADVICE))
+
+    def _ask(self, field, document, **variables):
+        return self._field(field, self.query(document, **variables))
+
+    def _field(self, name, data):
+        if name not in data:
+            raise UnexpectedResponse("%s returned no field %s: %s" % (self.url, name, ADVICE))
+        return data[name]
 
     def _change(self, field, declared, **variables):
         name = field.split("(", 1)[0]
-        return _unless_refused(self.query("mutation (%s) { %s }" % (declared, field), **variables)[name])
+        return _unless_refused(self._ask(name, "mutation (%s) { %s }" % (declared, field), **variables))
 
-    def _pages(self, document, page_of, **variables):
+    def _pages(self, field, document, page_of=lambda found: found, **variables):
         after = None
         while True:
-            page = page_of(self.query(document, after=after, **variables))
+            page = page_of(self._ask(field, document, after=after, **variables))
             for edge in page["edges"]:
                 yield edge["node"]
             if not page["pageInfo"]["hasNextPage"]:
@@ -318,11 +370,40 @@ def _given(values):
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _data_of(answer):
-    errors = answer.get("errors")
-    if errors:
-        raise Refused(errors[0]["message"], errors[0].get("extensions", {}).get("code"))
-    return _exact(answer["data"])
+def _media_type(headers):
+    return (headers.get("Content-Type") or "no content type").partition(";")[0].strip()
+
+
+def _lines(stream):
+    """Yields the lines of a response. Raises OSError if the connection breaks."""
+    try:
+        yield from stream
+    except http.client.HTTPException as error:
+        raise ConnectionError("the response ended early") from error
+
+
+def _data_of(body):
+    """Returns the data of a GraphQL response. Raises Refused for its first error, and ValueError if it is not a GraphQL response."""
+    try:
+        answer = json.loads(body.decode())
+        error = _error_of(answer)
+        if error:
+            raise Refused(*error)
+        if isinstance(answer, dict) and isinstance(answer.get("data"), dict) and not answer.get("errors"):
+            return _exact(answer["data"])
+    except RecursionError:
+        pass
+    raise ValueError("not a GraphQL response")
+
+
+def _error_of(answer):
+    """Returns the message and the code of the first error in a GraphQL response, or None if it contains no error."""
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else None
+    if not isinstance(first, dict) or not isinstance(first.get("message"), str):
+        return None
+    extensions = first.get("extensions")
+    return first["message"], extensions.get("code") if isinstance(extensions, dict) else None
 
 
 def _exact(value):
@@ -338,18 +419,6 @@ def _unless_refused(result):
     if "code" in result:
         raise Refused(result["message"], result["code"], result)
     return {name: value for name, value in result.items() if name != "__typename"}
-
-
-def _refusal_of(error):
-    """Returns ConnectionError if a retry may succeed, and Refused otherwise."""
-    try:
-        first = json.loads(error.read().decode())["errors"][0]
-        message, code = first["message"], first.get("extensions", {}).get("code")
-    except (ValueError, KeyError, IndexError, TypeError, OSError):
-        message, code = "the gateway returned HTTP status %d" % error.code, None
-    if error.code in (429, 502, 503, 504):
-        return ConnectionError(message)
-    return Refused(message, code)
 
 
 def _stored_token(url):
@@ -450,8 +519,11 @@ def main(arguments=None):
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except UnexpectedResponse as error:
+        return _fail(error, FAILED)
     except OSError as error:
-        return _fail("%s cannot be reached: %s" % (tapes.url, getattr(error, "reason", error)), FAILED)
+        reason = str(getattr(error, "reason", error))
+        return _fail(reason if reason.startswith(tapes.url) else "%s cannot be reached: %s" % (tapes.url, reason), FAILED)
     return 0
 
 
@@ -523,7 +595,7 @@ def _request(tapes, given):
 
 def _own_quota(tapes):
     """Returns the default quota of the caller. Raises _Usage if the caller has none."""
-    caller = tapes.query("{ caller { name way roles defaultQuota } }")["caller"]
+    caller = tapes._ask("caller", "{ caller { name way roles defaultQuota } }")
     if caller["defaultQuota"]:
         return caller["defaultQuota"]
     if "user" not in caller["roles"] or caller["way"] == "open":

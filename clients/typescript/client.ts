@@ -3,11 +3,11 @@
  * reconnects after a gateway restarts. Sizes are bigints in bytes, times are RFC 3339 strings in UTC.
  */
 import * as sent from '../../src/generated/client-operations.js';
-import { NotOnDisk, Refused, Unreachable } from './errors.js';
+import { NotOnDisk, Refused, UnexpectedResponse, Unreachable } from './errors.js';
 import { Transport } from './transport.js';
 
 export type * from '../../src/generated/client-operations.js';
-export { NotOnDisk, Refused, Unreachable };
+export { NotOnDisk, Refused, UnexpectedResponse, Unreachable };
 
 export interface ClientOptions {
   /** URL of the gateway. Default: TAPEGATE_URL, or port 8080 of this host. */
@@ -34,7 +34,7 @@ export function createClient(options: ClientOptions = {}): Client {
   return new Client(options);
 }
 
-/** A connection to one gateway with one token. All methods throw `Refused` and `Unreachable`. */
+/** A connection to one gateway with one token. All methods throw `Refused`, `Unreachable` and its `UnexpectedResponse`. */
 export class Client {
   readonly url: string;
   private readonly transport: Transport;
@@ -135,8 +135,10 @@ export class Client {
   }
 
   /**
-   * Each step of a request until nothing is left to do, whatever breaks off meanwhile: none is missed, and none told twice.
-   * @param options.signal ends it, with what the signal says
+   * Yields each step of a request until the request has finished. Reconnects after network errors and failures of the
+   * server, without missing or repeating a step.
+   * @param options.signal ends the iteration with the signal's reason
+   * @throws Refused; UnexpectedResponse, because another attempt would fail as well
    */
   async *follow(id: number, { signal }: { signal?: AbortSignal } = {}): AsyncGenerator<Progress> {
     let after: bigint | undefined;
@@ -150,7 +152,8 @@ export class Client {
         }
         return;
       } catch (error) {
-        if (!(error instanceof Unreachable)) throw error; // the gateway may be restarting
+        const isPassing = error instanceof Unreachable && !(error instanceof UnexpectedResponse);
+        if (!isPassing) throw error; // otherwise, the gateway may be restarting
       }
       await pause(Math.min(LONGEST_PAUSE_MS, 250 * 2 ** tries), signal);
     }

@@ -26,6 +26,16 @@ export class Unreachable extends Error {
   }
 }
 
+/**
+ * The server responds, but not as a Tapegate gateway: for example, a proxy shows its login page. A retry does not help.
+ */
+export class UnexpectedResponse extends Unreachable {
+  constructor(message: string, options?: ErrorOptions) {
+    super(`${message}: check the URL of the gateway, and whether a proxy requires a login`, options);
+    this.name = 'UnexpectedResponse';
+  }
+}
+
 /** Files of a request are no longer on disk, for example because a copy was removed outside Tapegate. */
 export class NotOnDisk extends Error {
   /** Archive paths of the files. */

@@ -1,7 +1,7 @@
 /** Transports to a gateway: GraphQL over HTTP, and over server-sent events for subscriptions. */
 import { createClient as createStreams } from 'graphql-sse';
 import { readIntegers } from '../../src/cli/connection/integers.js';
-import { Refused, Unreachable } from './errors.js';
+import { Refused, UnexpectedResponse, Unreachable } from './errors.js';
 
 export interface TransportOptions {
   /** URL without a trailing slash. */
@@ -17,6 +17,9 @@ const SILENCE_MS = 40_000;
 /** Statuses after which a retry may succeed. */
 const AWAY = new Set([429, 502, 503, 504]);
 
+/** Messages of graphql-sse for an event that is not valid. A broken connection has other messages. */
+const INVALID_EVENT = /^(Invalid stream|Missing message|Unexpected message) /;
+
 interface GraphqlError {
   message: string;
   extensions?: { code?: string } | undefined;
@@ -29,29 +32,34 @@ export class Transport {
     this.options = options;
   }
 
-  /** @throws Refused, Unreachable */
+  /** @throws Refused; Unreachable, or its subclass UnexpectedResponse */
   async ask<Data>(query: string, variables: object): Promise<Data> {
     const { url, fetch } = this.options;
     const answer = await fetch(`${url}/graphql`, {
       method: 'POST',
-      redirect: 'error', // another server must not receive the token
+      redirect: 'manual', // another server must not receive the token
       headers: { 'Content-Type': 'application/json', Accept: 'application/json', ...(await this.headers()) },
       body: stringify({ query, variables }),
       signal: AbortSignal.timeout(ANSWER_MS),
     }).catch((error) => {
       throw unreachable(url, error);
     });
+    await refuseRedirect(url, answer);
     const text = await answer.text().catch((error) => {
       throw unreachable(url, error); // the gateway may have made the change
     });
-    const body = readJson(text) as { data?: Data; errors?: GraphqlError[] } | undefined;
-    const [error] = body?.errors ?? [];
-    if (error) throw refusal(error, answer.status);
-    if (!answer.ok || !body?.data) throw refusal({ message: `${url} answers ${answer.status}` }, answer.status);
-    return readIntegers(body.data);
+    const body = readJson(text);
+    const error = findError(body);
+    if (error || !answer.ok) throw refusal(url, answer.status, error);
+    const data = readData<Data>(body);
+    if (!data) throw unexpected(url, answer, 'a GraphQL response');
+    return data;
   }
 
-  /** Yields each result of a subscription until the gateway completes it. @throws Refused; Unreachable if the stream ends early */
+  /**
+   * Yields each result of a subscription until the gateway completes it.
+   * @throws Refused; Unreachable if the stream ends early, or its subclass UnexpectedResponse
+   */
   async *subscribe<Data>(query: string, variables: object, signal?: AbortSignal): AsyncGenerator<Data> {
     signal?.throwIfAborted();
     const { url } = this.options;
@@ -74,15 +82,19 @@ export class Transport {
     try {
       const sent = JSON.parse(stringify(variables));
       for await (const result of streams.iterate<Data>({ query, variables: sent })) {
-        const [error] = (result.errors ?? []) as readonly GraphqlError[];
-        if (error) throw refusal(error, 200);
-        if (result.data) yield readIntegers(result.data);
+        const error = findError(result);
+        if (error) throw refusal(url, 200, error);
+        const data = readData<Data>(result);
+        if (!data) throw invalidEvent(url);
+        yield data;
       }
       signal?.throwIfAborted();
     } catch (error) {
       signal?.throwIfAborted();
       if (error instanceof Refused || error instanceof Unreachable) throw error;
-      throw failure instanceof Refused ? failure : unreachable(url, failure ?? error);
+      if (failure instanceof Refused || failure instanceof Unreachable) throw failure;
+      if (INVALID_EVENT.test((error as Error).message)) throw invalidEvent(url, error);
+      throw unreachable(url, failure ?? error);
     } finally {
       signal?.removeEventListener('abort', end);
       streams.dispose();
@@ -100,8 +112,14 @@ export class Transport {
     };
     hear();
     try {
-      const answer = await this.options.fetch(input, { ...init, redirect: 'error', signal });
-      if (!answer.ok || !answer.body) throw await readRefusal(answer);
+      const { url, fetch } = this.options;
+      const answer = await fetch(input, { ...init, redirect: 'manual', signal });
+      await refuseRedirect(url, answer);
+      if (!answer.ok) throw refusal(url, answer.status, findError(await answer.json().catch(() => undefined)));
+      if (!answer.body || mediaType(answer) !== 'text/event-stream') {
+        await answer.body?.cancel();
+        throw unexpected(url, answer, 'an event stream');
+      }
       const heard = new TransformStream<Uint8Array, Uint8Array>({
         transform: (chunk, controller) => {
           hear();
@@ -131,14 +149,50 @@ function readJson(text: string): unknown {
   }
 }
 
-async function readRefusal(answer: Response): Promise<Error> {
-  const { errors } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
-  return refusal(errors?.[0] ?? { message: `the gateway returned HTTP status ${answer.status}` }, answer.status);
+/** Returns the first error in a GraphQL response. */
+function findError(body: unknown): GraphqlError | undefined {
+  const { errors } = (body ?? {}) as { errors?: unknown };
+  const error = Array.isArray(errors) ? errors[0] : undefined;
+  return typeof error?.message === 'string' ? error : undefined;
 }
 
-function refusal({ message, extensions }: GraphqlError, status: number): Error {
-  const isAway = AWAY.has(status) || extensions?.code === 'UNAVAILABLE';
-  return isAway ? new Unreachable(message) : new Refused(message, extensions?.code);
+/** @returns undefined if the response is not a GraphQL response */
+function readData<Data>(body: unknown): Data | undefined {
+  const { data, errors } = (body ?? {}) as { data?: unknown; errors?: unknown };
+  if (typeof data !== 'object' || data === null || errors) return undefined;
+  try {
+    return readIntegers(data as Data);
+  } catch {
+    return undefined; // the text in an integer field is not a number
+  }
+}
+
+/** Browsers hide the status and the target of a redirect. */
+async function refuseRedirect(url: string, answer: Response): Promise<void> {
+  const { status, headers, type, body } = answer;
+  if (type !== 'opaqueredirect' && !(status >= 300 && status < 400)) return;
+  await body?.cancel();
+  const target = headers.get('location')?.replace(/[?#].*$/s, '');
+  const answers = status === 0 ? 'answers' : `answers ${status}`;
+  throw new UnexpectedResponse(`${url} ${answers} with an unexpected redirect to ${target ?? 'an unknown URL'}`);
+}
+
+/** Without a GraphQL error, a proxy in front of the gateway has failed. */
+function refusal(url: string, status: number, error: GraphqlError | undefined): Error {
+  const isAway = AWAY.has(status) || error?.extensions?.code === 'UNAVAILABLE' || (!error && status >= 500);
+  const message = error?.message ?? `${url} answers ${status}`;
+  return isAway ? new Unreachable(message) : new Refused(message, error?.extensions?.code);
+}
+
+const mediaType = ({ headers }: Response): string =>
+  (headers.get('content-type') ?? 'no content type').replace(/;.*$/s, '').trim();
+
+function unexpected(url: string, answer: Response, expected: string): UnexpectedResponse {
+  return new UnexpectedResponse(`${url} answers ${answer.status} with ${mediaType(answer)}, expected ${expected}`);
+}
+
+function invalidEvent(url: string, cause?: unknown): UnexpectedResponse {
+  return new UnexpectedResponse(`${url} sends an event that is not a GraphQL response`, { cause });
 }
 
 function unreachable(url: string, error: unknown): Unreachable {

@@ -73,9 +73,7 @@ export function Frame({ connection }: { connection: ConnectionState }) {
         {caller.seesSite && <Views label="Site" views={shown.filter(({ isForSite }) => isForSite)} current={view} />}
       </header>
       <p class="line" role="status">
-        {connection === 'broken'
-          ? 'The connection to the gateway is lost: this page may be out of date. Reconnecting …'
-          : ''}
+        {CONNECTION_TEXTS[connection]}
       </p>
       <Fence />
       <Main path={parts.join('/')}>
@@ -84,6 +82,13 @@ export function Frame({ connection }: { connection: ConnectionState }) {
     </>
   );
 }
+
+const CONNECTION_TEXTS: Readonly<Record<ConnectionState, string>> = {
+  open: '',
+  broken: 'The connection to the gateway is lost: this page may be out of date. Reconnecting …',
+  intercepted:
+    'Another server responds instead of the gateway: this page may be out of date. Reload the page, because you may have to log in again.',
+};
 
 /** Returns to the view from which the user came to the sign-in page. */
 function SignedIn({ from }: { from: string }) {

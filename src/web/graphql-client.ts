@@ -10,8 +10,8 @@ import { dropToken, isSignedIn, readToken } from './sign-in/session';
 /** Returns the URL for a path relative to the page. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
-/** State of the connection to the gateway. */
-export type ConnectionState = 'open' | 'broken';
+/** State of the connection to the gateway. `intercepted`: a proxy responds instead, for example with its login page. */
+export type ConnectionState = 'open' | 'broken' | 'intercepted';
 
 /**
  * Maximum pause before a page reconnects. Each page waits for a random time, so that not all pages reconnect together
@@ -36,6 +36,7 @@ function signOut(why: string): void {
 
 /** @param onConnection called when the stream breaks, and when it works again */
 export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
+  let isIntercepted = false;
   const stream = createStream({
     url: at('graphql/stream'),
     singleConnection: true,
@@ -43,13 +44,17 @@ export function openClient(onConnection: (connection: ConnectionState) => void):
     lazyCloseTimeout: 1000,
     headers: sentHeaders,
     fetchFn: async (input: RequestInfo, init?: RequestInit) => {
+      isIntercepted = false;
       const response = await fetch(input, init);
+      const isPage = response.headers.get('content-type')?.startsWith('text/html') === true;
+      isIntercepted = response.redirected || (response.ok && isPage);
       if (response.status === 401) signOut('Your sign-in is no longer valid.');
       return response;
     },
     retryAttempts: Number.POSITIVE_INFINITY,
     retry: async (retries) => {
-      onConnection('broken');
+      // continue, because the user may log in at the proxy in another tab
+      onConnection(isIntercepted ? 'intercepted' : 'broken');
       const ms = Math.min(MAX_PAUSE_MS, 250 * 2 ** retries);
       await new Promise((resolve) => setTimeout(resolve, ms * (0.5 + Math.random() / 2)));
     },

@@ -328,7 +328,7 @@ test.each([302, 307])('no client follows a redirect with status %i, or sends its
     });
     expect(await quota.ended).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`returned HTTP status ${status}`),
+      stderr: expect.stringContaining(`answers ${status} with an unexpected redirect to ${location}`),
     });
   }
   expect(visited).toEqual([]);

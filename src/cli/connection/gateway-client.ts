@@ -77,7 +77,10 @@ export async function askAs<Answer, Variables>(
   const data = readResult<Answer>(parseAnswer(answer.text), isChange);
   const isDone = answer.status < 300;
   if (data && isDone) return data;
-  throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
+  if (!isDone) throw new CommandError(`${url} answers ${answer.status}`);
+  const type = readMediaType(answer.headers['content-type']);
+  const problem = `${url} answers ${answer.status} with ${type} instead of a GraphQL response`;
+  throw new CommandError(`${problem}${isChange ? `: ${UNCONFIRMED}` : ''}`);
 }
 
 const CONNECT_MS = 10_000;
@@ -130,8 +133,8 @@ function withStrings(variables: unknown): Record<string, unknown> {
  * Returns the data in a GraphQL response.
  * @throws CommandError if the response contains an error
  */
-function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
-  const [error] = errors;
+function readResult<Answer>({ data, errors }: GraphqlResult, isChange = false): Answer {
+  const error = findError(errors);
   if (error) throw toCommandError(error, isChange);
   return readIntegers(data as Answer);
 }
@@ -143,7 +146,13 @@ const MEDIA_TYPES = {
 
 interface GraphqlResult {
   data?: unknown;
-  errors?: readonly GraphqlError[];
+  errors?: unknown;
+}
+
+/** Returns the first error. Servers other than Tapegate may send other values than a list of errors. */
+function findError(errors: unknown): GraphqlError | undefined {
+  const error = Array.isArray(errors) ? errors[0] : undefined;
+  return typeof error?.message === 'string' ? error : undefined;
 }
 
 /** Parses a response. Returns `{}` for a response that is not JSON, such as a proxy's error page. */
@@ -153,6 +162,11 @@ function parseAnswer(text: string): GraphqlResult {
   } catch {
     return {};
   }
+}
+
+/** Returns a Content-Type header without its parameters. */
+function readMediaType(value: string | null | undefined): string {
+  return value?.replace(/;.*$/s, '').trim() || 'no content type';
 }
 
 /**
@@ -273,7 +287,7 @@ export async function askNodes<Node, Variables extends PageVariables>(
 /**
  * Yields a subscription's values until the server completes the subscription or the signal aborts. Does not reconnect
  * after a lost connection.
- * @throws ConnectionError
+ * @throws ConnectionError if another attempt may succeed; otherwise another CommandError
  */
 export async function* follow<Value, Variables extends object>(
   url: string,
@@ -297,7 +311,7 @@ export async function* follow<Value, Variables extends object>(
       try {
         const answer = await fetch(request[0], { ...request[1], redirect: 'manual' });
         refuseRedirect(`${url}/graphql/stream`, answer.status, answer.headers.get('location'));
-        if (answer.status === 401) refusal = await readRefusal(answer.clone());
+        await requireStream(url, answer);
         return answer;
       } catch (error) {
         refusal = error;
@@ -321,12 +335,24 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Returns the error for a rejected token. A retry with the same token would be rejected, too. */
-async function readRefusal(answer: Response): Promise<CommandError> {
-  const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
-  return toCommandError(
-    errors[0] ?? { message: 'the server requires a token', extensions: { code: 'UNAUTHENTICATED' } },
-  );
+/**
+ * Rejects a response that is not an event stream, such as a proxy's login page.
+ * @throws ConnectionError if another attempt may succeed; otherwise another CommandError
+ */
+async function requireStream(url: string, answer: Response): Promise<void> {
+  const { ok, status, headers } = answer;
+  const type = readMediaType(headers.get('content-type'));
+  if (ok && type === 'text/event-stream') return;
+  if (ok) {
+    await answer.body?.cancel();
+    throw new CommandError(`${url} answers ${status} with ${type} instead of an event stream`);
+  }
+  const { errors } = parseAnswer(await answer.text().catch(() => ''));
+  const error = findError(errors);
+  if (status === 429 || status >= 500) throw new ConnectionError(error?.message ?? `${url} answers ${status}`);
+  if (error) throw toCommandError(error);
+  if (status === 401) throw new UnauthenticatedError('the server requires a token');
+  throw new CommandError(`${url} answers ${status}`);
 }
 
 interface GraphqlError {

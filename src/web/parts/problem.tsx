@@ -3,9 +3,10 @@ import type { CombinedError } from '@urql/core';
 /** Describes why a query failed. */
 export function messageOf(error: CombinedError): string {
   const text = error.graphQLErrors.map(({ message }) => message).join('; ');
-  return (
-    text || (error.response ? `The gateway returned status ${error.response.status}.` : 'The gateway does not respond.')
-  );
+  if (text) return text;
+  if (!error.response) return 'The gateway does not respond.';
+  if (error.response.ok) return 'Another server responds instead of the gateway. Reload the page to log in again.';
+  return `The gateway returned status ${error.response.status}.`;
 }
 
 /** Describes why a change failed. If the connection was lost, the gateway might still have made the change. */

@@ -153,9 +153,12 @@ async function prepare(providers: Providers, issuer: string) {
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
+/** Longest lifetime in milliseconds, 100 years. JSON cannot store the infinite product of a huge number. */
+const MAX_LIFE_MS = 100 * 366 * 86_400_000;
+
 function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   const { access_token: token, refresh_token: refreshToken, expires_in: seconds } = answer;
-  const expiresAt = seconds === undefined ? undefined : Date.now() + seconds * 1000;
+  const expiresAt = seconds === undefined ? undefined : Date.now() + Math.min(seconds * 1000, MAX_LIFE_MS);
   return { token, issuer, refreshToken, expiresAt };
 }
 
