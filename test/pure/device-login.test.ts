@@ -1,6 +1,6 @@
 /** How the command line polls for the token of a device login, and which identity providers are accepted. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/cli/connection/issuer-login.js';
+import { describeLogin, findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/cli/connection/issuer-login.js';
 import { type CommandError, ConnectionError } from '../../src/cli/terminal/failure.js';
 
 afterEach(() => vi.unstubAllGlobals());
@@ -50,6 +50,44 @@ test('polling ends when the code expires or the provider refuses', async () => {
   }
 });
 
+test('polls are at least a second apart, and no pause is longer than a day', async () => {
+  expect((await poll({ expires_in: 600, interval: 0.0001 }, [pending, grant])).pauses).toEqual([1, 1]);
+  expect((await poll({ expires_in: 600, interval: 3_000_000 }, [pending])).pauses).toEqual([600]);
+  expect((await poll({ expires_in: 1e300, interval: 1e306 }, [pending])).pauses).toEqual([86_400]);
+});
+
+test('a lifetime or an interval that is not a positive number of seconds is rejected', async () => {
+  for (const seconds of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
+    for (const [name, device] of [
+      ['expires_in', { expires_in: seconds }],
+      ['interval', { expires_in: 600, interval: seconds }],
+    ] as const) {
+      const message = `the identity provider returned ${name} ${seconds}, expected a positive number of seconds`;
+      expect(await poll(device, [grant])).toEqual({ pauses: [], outcome: [message, 1] });
+    }
+  }
+});
+
+test('a login page with the code is printed only if it is https or on this host', () => {
+  const device = { device_code: 'd', user_code: 'AB-CD', verification_uri: 'https://iam.example.org/device' };
+  const lines = (whole?: string) => {
+    const page = { ...device, expires_in: 1e300, ...(whole !== undefined && { verification_uri_complete: whole }) };
+    return describeLogin('https://iam.example.org', page);
+  };
+  const line = 'log in at https://iam.example.org/device with the code AB-CD, within 24 h';
+  for (const whole of ['https://iam.example.org/device?code=AB-CD', 'http://127.0.0.1:9/device?code=AB-CD']) {
+    expect(lines(whole)).toEqual([line, `or at ${whole}, which contains the code`]);
+  }
+  for (const whole of [
+    undefined,
+    'http://evil.example.org/?c=AB-CD',
+    'javascript:alert(1)',
+    'https://a@b.example.org/',
+  ]) {
+    expect(lines(whole)).toEqual([line]);
+  }
+});
+
 const METADATA = {
   authorization_servers: ['https://iam.example.org'],
   tapegate_client_id: 'cli',
@@ -67,6 +105,23 @@ function answerWith(answers: Record<string, object>): string[] {
   });
   return asked;
 }
+
+const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+
+test('the end of a token is a finite time, or unknown', async () => {
+  const issuer = 'https://iam.example.org';
+  const endpoints = { token_endpoint: `${issuer}/token`, device_authorization_endpoint: `${issuer}/device` };
+  const endOf = async (token: object) => {
+    const answer = { access_token: 'opaque', token_type: 'Bearer', ...token };
+    const known = `${issuer}/.well-known/openid-configuration`;
+    answerWith({ [GATEWAY]: METADATA, [known]: describe(endpoints), [endpoints.token_endpoint]: answer });
+    return (await (await findDeviceLogin('https://tapes.example.org'))?.client.askForDevice('d'))?.expiresAt;
+  };
+  const jwt = (exp: unknown) => ({ access_token: `${encode({ alg: 'none' })}.${encode({ exp })}.x` });
+  expect(Number.isFinite(await endOf({ expires_in: 1e308 }))).toBe(true);
+  expect(await endOf(jwt(4_000_000_000))).toBeCloseTo(4e12, -3);
+  expect([await endOf(jwt('soon')), await endOf({})]).toEqual([undefined, undefined]);
+});
 
 const GATEWAY = 'https://tapes.example.org/.well-known/oauth-protected-resource';
 const describe = (server: object) => ({ issuer: 'https://iam.example.org', ...server });

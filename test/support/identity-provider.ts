@@ -64,7 +64,7 @@ export async function startIdentityProvider(pages: string[] = []): Promise<Ident
     asked: [],
     isAway: false,
     lifeSeconds: 600,
-    intervalSeconds: 0.05,
+    intervalSeconds: 1,
     instead: undefined,
     issue: async (wanted = {}) => {
       claims = wanted;

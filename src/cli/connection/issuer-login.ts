@@ -138,7 +138,7 @@ export class IssuerClient {
     if (type !== 'bearer' || !/^[\x21-\x7e]{1,16000}$/.test(token)) {
       throw new CommandError(`${this.issuer} returned a token that is not a valid bearer token`);
     }
-    const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : answer.expires_in * 1000;
+    const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : toLifeMs(answer.expires_in);
     return { token, refreshToken, expiresAt: lifeMs === undefined ? undefined : askedAt + lifeMs, lifeMs };
   }
 
@@ -204,12 +204,17 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
+/** Longest lifetime in milliseconds, 100 years. JSON cannot store the infinite product of a huge number. */
+const MAX_LIFE_MS = 100 * 366 * 86_400_000;
+
+const toLifeMs = (seconds: number): number => Math.min(seconds * 1000, MAX_LIFE_MS);
+
 /** Returns a JWT's remaining lifetime in milliseconds; undefined if unknown. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
-    const { exp } = decodeJwt(token);
-    return exp === undefined ? undefined : exp * 1000 - Date.now();
+    const { exp } = decodeJwt<{ exp?: unknown }>(token);
+    return Number.isFinite(exp) ? toLifeMs(Number(exp) - Date.now() / 1000) : undefined;
   } catch {
     return undefined; // the token is not a JWT
   }
@@ -287,18 +292,46 @@ export async function logInByDevice(
   signal: AbortSignal,
 ): Promise<StoredToken> {
   const device = await client.startDeviceLogin();
-  const { verification_uri: page, verification_uri_complete: whole, user_code: code } = device;
-  if (!isTrustworthyUrl(page.replace(/[?#].*$/s, ''))) {
-    throw new CommandError(`${client.issuer} names a login page without https://: ${page}`);
-  }
-  printToStderr(`log in at ${page} with the code ${code}, within ${formatSpan(Math.round(device.expires_in))}`);
-  if (whole !== undefined) printToStderr(`or at ${whole}, which contains the code`);
+  for (const line of describeLogin(client.issuer, device)) printToStderr(line);
   const { token, ...times } = await pollForGrant(device, {
     ask: () => client.askForDevice(device.device_code),
     pause: async (ms) => void (await sleep(ms, undefined, { signal })),
     now: () => performance.now(),
   });
   return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
+}
+
+/**
+ * Returns the lines that tell the user where to log in. Omits an untrustworthy URL that contains the code, because the
+ * user can type the code.
+ * @throws CommandError if the login page does not use https, or a time is not valid
+ */
+export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {
+  const { verification_uri: page, verification_uri_complete: whole, user_code: code } = device;
+  const isSafe = (url: string) => isTrustworthyUrl(url.replace(/[?#].*$/s, ''));
+  if (!isSafe(page)) throw new CommandError(`${issuer} names a login page without https://: ${page}`);
+  const span = formatSpan(Math.round(readTimes(device).lifeMs / 1000));
+  const line = `log in at ${page} with the code ${code}, within ${span}`;
+  return whole !== undefined && isSafe(whole) ? [line, `or at ${whole}, which contains the code`] : [line];
+}
+
+/** Limits in seconds. A timer of Node.js fires at once if its delay is 2^31 ms, about 24.8 days, or longer. */
+const MIN_INTERVAL_SECONDS = 1;
+const MAX_DEVICE_SECONDS = 86_400;
+
+interface DeviceTimes {
+  expires_in: number;
+  interval?: number;
+}
+
+/** Returns a device login's lifetime and polling interval. @throws CommandError if a time is not a positive number */
+function readTimes({ expires_in, interval = INTERVAL_SECONDS }: DeviceTimes): { lifeMs: number; intervalMs: number } {
+  for (const [name, seconds] of Object.entries({ expires_in, interval })) {
+    if (Number.isFinite(seconds) && seconds > 0) continue;
+    throw new CommandError(`the identity provider returned ${name} ${seconds}, expected a positive number of seconds`);
+  }
+  const lifeMs = Math.min(expires_in, MAX_DEVICE_SECONDS) * 1000;
+  return { lifeMs, intervalMs: Math.max(interval, MIN_INTERVAL_SECONDS) * 1000 };
 }
 
 /** Time by which each `slow_down` response lengthens the polling interval (RFC 8628, 3.5). */
@@ -316,14 +349,15 @@ const MAX_PAUSE_MS = 60_000;
  * Polls for the token at the provider's interval until the user has logged in or refused, or until the code expires.
  * @param device the provider's response, with times in seconds
  * @param now returns a monotonic clock's time in milliseconds
- * @throws CommandError if the user has refused or the code has expired; errors from `pause`
+ * @throws CommandError if the user has refused, the code has expired, or a time is not valid; errors from `pause`
  */
 export async function pollForGrant(
-  device: { expires_in: number; interval?: number },
+  device: DeviceTimes,
   { ask, pause, now }: { ask(): Promise<Grant>; pause(ms: number): Promise<void>; now(): number },
 ): Promise<Grant> {
-  const end = now() + device.expires_in * 1000;
-  let intervalMs = (device.interval ?? INTERVAL_SECONDS) * 1000;
+  const times = readTimes(device);
+  const end = now() + times.lifeMs;
+  let { intervalMs } = times;
   let pauseMs = intervalMs;
   for (;;) {
     await pause(Math.max(0, Math.min(pauseMs, end - now())));
