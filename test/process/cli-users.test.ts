@@ -392,7 +392,7 @@ test('watch reports a cancelled request, and watch, show and cancel refuse unkno
   const made = await run('request', '--quota', 'ann', '--pattern', '/ocean/', '--watch', '--json');
   const [{ requestId: whole }] = parseLines(made);
   await run('cancel', String(whole));
-  expect(await run('watch', String(whole))).toEqual(cancelled(whole, '2 of 2 files, 2.00 kB'));
+  expect(await run('watch', String(whole))).toEqual(cancelled(whole, '2 of 2 files (2.00 kB)'));
   for (const command of ['watch', 'show', 'cancel']) {
     expect(await run(command, '99999')).toEqual(refused(1, 'there is no request with id 99999'));
     for (const id of ['one', '2147483648']) {

@@ -133,7 +133,7 @@ describe('a site with one engine', () => {
     const started = `jsonb_set(place, '{started}', '"1"')`;
     const { ctx } = site.app;
     const copied = { ...ctx, db: { ...ctx.db } }; // a new process
-    await site.query(`UPDATE site_identity SET place = ${started}, is_stamping = true`);
+    await site.query(`UPDATE site_identity SET location = ${started}, is_stamping = true`);
     renameSync(site.app.restoreDir, `${site.app.restoreDir}-unmounted`);
     const engine = await startEngine(copied, createFirstLibrary(ctx.config), { drainMs: 0 });
     await waitForFence(site.app, /^the database server was restarted or copied, and no owner record can be read/);
