@@ -16,7 +16,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
   description: 'The caller of an operation, and how it was authenticated.',
   fields: (t) => ({
     name: t.exposeString('name', {
-      description: 'The name of the caller. `anybody` if the site does not require authentication.',
+      description: 'The name of the caller, or `anybody` if the site does not require authentication.',
     }),
     way: t.exposeString('way', {
       description:
@@ -50,7 +50,7 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     tokenId: t.exposeInt('id', { description: 'The id for `revokeToken`.' }),
     name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
     role: t.expose('role', { type: RoleType, description: 'The role that the token grants.' }),
-    quotas: t.exposeStringList('quotas', { description: 'For a service, the users for which it acts.' }),
+    quotas: t.exposeStringList('quotas', { description: 'For a service, the users for whom it acts.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', {
       description: 'Whether the token may only read, regardless of its role.',
     }),
@@ -58,7 +58,7 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     madeAt: t.expose('madeAt', time('When the token was created.')),
     madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the token.' }),
     expiresAt: t.expose('expiresAt', timeOrNull('When the token expires. Null if it does not expire.')),
-    revokedAt: t.expose('revokedAt', timeOrNull('When the token was revoked. Null if it was not.')),
+    revokedAt: t.expose('revokedAt', timeOrNull('When the token was revoked. Null if it was not revoked.')),
     usedAt: t.expose(
       'usedAt',
       timeOrNull('When the token was last used, rounded to the hour. Null if it was never used.'),
@@ -85,7 +85,7 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
       description: 'The name of the user, service, viewer or operator, without colons.',
     }),
     role: t.field({ type: RoleType, required: true, description: 'The role that the token grants.' }),
-    quotas: t.stringList({ description: 'For a service, the users for which it acts. At least one.' }),
+    quotas: t.stringList({ description: 'For a service, the users for whom it acts. At least one.' }),
     isReadOnly: t.boolean({ description: 'Whether the token may only read, regardless of its role.' }),
     note: t.string({ description: 'A note for operators.' }),
     expiresAt: t.field(time('When the token expires. By default it does not expire.')),
@@ -122,12 +122,12 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     }),
     uses: t.expose(
       'uses',
-      bigInt('The number of answered calls. Calls of the last few seconds may not be counted yet.'),
+      bigInt('The number of answered calls. Calls from the last few seconds may not be counted yet.'),
     ),
     refused: t.expose(
       'refused',
       bigInt(
-        'The number of calls rejected because the endpoint requires authentication. Their user is known only if the path contains it.',
+        'The number of calls rejected because the endpoint requires authentication. The user is known only if the path contains the name.',
       ),
     ),
     lastAt: t.expose('lastAt', time('The time of the last call.')),
@@ -182,7 +182,7 @@ const AuditType = builder.prismaObject('Audit', {
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: '`DONE`, `BEGUN` for a long operation, or the code of the error.',
+      description: '`DONE`, `BEGUN` for a long operation, or the error code.',
     }),
     count: t.exposeInt('count', {
       description: 'The number of occurrences. Similar rejections within a minute share one entry.',
@@ -205,7 +205,7 @@ builder.queryFields((t) => ({
   legacyUses: t.connection({
     type: LegacyUseType,
     description:
-      'Returns unauthenticated REST calls of the last 90 days, latest first. Recorded while `TAPEGATE_AUTH` contains `legacy`.',
+      'Returns unauthenticated REST calls from the last 90 days, latest first. Recorded while `TAPEGATE_AUTH` contains `legacy`.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
   }),

@@ -100,7 +100,7 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of files that recalls may have left on the disk, complete or partial, because it failed and was not checked. At most 100.',
+        'Logical paths of complete or partial files that may remain on the disk, because it was failing and could not be checked. At most 100.',
     }),
   }),
 });

@@ -21,7 +21,7 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'An inconsistency that the doctor found, with the expected and the actual state.',
   fields: (t) => ({
     kind: t.exposeString('kind', {
-      description: 'The kind of the finding, such as `quota-used`. docs/operators/troubleshooting.md lists all kinds.',
+      description: 'The kind of finding, such as `quota-used`. docs/operators/troubleshooting.md lists all kinds.',
     }),
     thing: t.exposeString('thing', {
       description: 'The path, user, request, volume or mount point that the finding is about.',
@@ -88,7 +88,7 @@ function readPage({ first, last, after, before }: DefaultConnectionArguments) {
     const argument = last == null ? 'before' : 'last';
     throw new InvalidInputError(
       argument,
-      'is not supported: doctorFindings has only forward pages; pass first and after',
+      'is not supported: doctorFindings pages only forward; pass first and after',
     );
   }
   return { limit: limitOf(first), after: readPlace(after) };

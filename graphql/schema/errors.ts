@@ -27,7 +27,7 @@ import type { Context } from '../../src/domain/context.js';
 import { bigInt, builder, describeValues } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
-  description: 'The code of a failure. Each code has its own type.',
+  description: 'An error code. Each code has its own failure type.',
   values: describeValues<UserErrorCode>(userErrorCodes, '.'),
 });
 
@@ -74,16 +74,16 @@ builder.objectType(LimitReachedError, {
   interfaces: [Failure],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
-    limit: t.exposeString('limit', { description: 'The name of the setting with the limit.' }),
+    limit: t.exposeString('limit', { description: 'The name of the setting that sets the limit.' }),
     allowed: t.exposeInt('allowed', { description: 'The maximum number that the site allows.' }),
-    present: t.exposeInt('present', { description: 'The number before this request.' }),
+    present: t.exposeInt('present', { description: 'The current number, without this request.' }),
     added: t.exposeInt('added', { description: 'The number that this request would add.' }),
   }),
 });
 
 const plainErrors = [
   [WrongQuotaError, 'WrongQuota', 'The request belongs to another quota.'],
-  [ForbiddenError, 'Forbidden', 'The caller lacks the permission for this operation.'],
+  [ForbiddenError, 'Forbidden', 'The caller lacks permission for this operation.'],
   [NotFoundError, 'NotFound', 'The object does not exist.'],
   [InUseError, 'InUse', 'The object is in use.'],
 ] as const;

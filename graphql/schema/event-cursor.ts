@@ -37,5 +37,5 @@ export function watchFromCursor<Event extends { eventId: bigint }>(
 function readLastEventId(text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined;
   if (/^\d{1,19}$/.test(text)) return BigInt(text);
-  throw new InvalidInputError('Last-Event-ID', `must be the id of an event, not ${quote(text)}`);
+  throw new InvalidInputError('Last-Event-ID', `must be an event id, not ${quote(text)}`);
 }

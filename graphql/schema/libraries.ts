@@ -81,7 +81,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
     kind: t.string({ required: true, description: 'The library type, such as `directory`.' }),
     settings: t.string({
       description:
-        'The settings of the library type as a JSON object. Put each secret into a file of its own, and the name of that file into a setting.',
+        'The settings of the library type as a JSON object. Store each secret in its own file, and set the name of that file.',
     }),
     drives: t.int({
       description: 'The number of drives. For a staging library, the number of simultaneous reads. Default 2.',
@@ -120,7 +120,7 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
 });
 
 const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').implement({
-  description: 'A file whose stage request was not released at the tape system.',
+  description: 'A file whose stage request was not released.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     demand: t.exposeString(
@@ -204,7 +204,7 @@ function parseSettings(text: string | null | undefined): object {
     value = undefined;
   }
   if (isObject(value)) return value;
-  throw new InvalidInputError('settings', 'must be the text of a JSON object, such as {"directory": "/tapes"}');
+  throw new InvalidInputError('settings', 'must be a JSON object as text, such as {"directory": "/tapes"}');
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({

@@ -50,7 +50,7 @@ const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
     note: t.exposeString('note', { description: 'A note for users. May be empty.' }),
     madeAt: t.expose('madeAt', time('When the webhook was created.')),
     madeBy: t.exposeString('madeBy', {
-      description: 'The name of the caller that created the webhook, last changed its URL or last enabled it.',
+      description: 'The name of the last caller to create or enable the webhook, or to change its URL.',
     }),
     isEnabled: t.boolean({
       description: 'Whether the webhook is enabled.',
@@ -109,11 +109,11 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
   fields: (t) => ({
     quota: t.string({
       description:
-        'The user whose quota the events are about. By default, all quotas, which only operators may choose.',
+        'The user whose quota the events are about. Operators may omit it to receive events of all quotas.',
     }),
     url: t.string({
       required: true,
-      description: 'An https URL. The site must allow an address in a private network.',
+      description: 'An https URL. An address in a private network must be allowed by the site.',
     }),
     events: t.field({ type: [EventType], description: 'The events to receive. Default: all events.' }),
     note: t.string({ description: 'A note for users.' }),
@@ -177,23 +177,23 @@ builder.mutationFields((t) => ({
 const meanings: Record<MailWait, string> = {
   ENGINE: 'Waiting for an engine with a mail server (`SMTP_URL`).',
   RETRY: 'Waiting for the next attempt, or for the current one to end.',
-  USER_RATE: 'Delayed by the rate limit for one user, half of `TAPEGATE_MAIL_RATE`.',
+  USER_RATE: 'Delayed by the rate limit per user, half of `TAPEGATE_MAIL_RATE`.',
   RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
 };
 
 const MailWaitType = builder.enumType('MailWait', {
-  description: 'The reason why an email is delayed.',
+  description: 'Why an email is delayed.',
   values: describeValues(meanings),
 });
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
   description:
-    "A user's emails that wait to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.",
+    "A user's emails that are waiting to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
     emails: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
-    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The reason why the first email is delayed.' }),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'Why the first email is delayed.' }),
     nextAt: t.expose('nextAt', time('The earliest time at which the first email can be sent.')),
     lastError: t.exposeString(
       'lastError',

@@ -41,7 +41,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
     if (!('first' in args && 'last' in args)) return resolver;
     return async (root, given: DefaultConnectionArguments, ctx, info) => {
       if (given.first != null && given.last != null) {
-        throw new InvalidInputError('first', 'and last exclude each other: give only one');
+        throw new InvalidInputError('first', 'and last cannot be combined: give only one');
       }
       for (const name of ['first', 'last'] as const) {
         const value = given[name];
@@ -73,7 +73,7 @@ function describeFault({ before, after, first, last }: DefaultConnectionArgument
   if (!excluded) return invalidCursor(argument, before ?? after ?? '');
   return new InvalidInputError(
     argument,
-    `and ${excluded} must not be combined: pass first and after, or last and before`,
+    `and ${excluded} cannot be combined: pass first and after, or last and before`,
   );
 }
 

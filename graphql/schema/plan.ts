@@ -96,7 +96,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
-    users: t.expose('users', { type: [PlanUserType], description: 'The users who wait for files on the volume.' }),
+    users: t.expose('users', { type: [PlanUserType], description: 'The users who are waiting for files on the volume.' }),
     drive: t.exposeString(
       'drive',
       nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can mount it.'),
@@ -138,12 +138,12 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
 });
 
 const WaitingReasonType = builder.enumType('WaitingReason', {
-  description: 'A reason why files wait.',
+  description: 'A reason why files are waiting.',
   values: describeValues<keyof typeof waitingReasons>(waitingReasons, '.'),
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
-  description: 'Files of a request on the same volume that wait for the same reason.',
+  description: 'Files of a request on the same volume that are waiting for the same reason.',
   fields: (t) => ({
     volume: t.exposeString(
       'volume',
@@ -153,7 +153,7 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
       'queuePosition',
       nullable("The volume's position in the queue, from 1. Null if it is not queued."),
     ),
-    reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
+    reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files are waiting.' }),
     explanation: t.exposeString('explanation', {
       description: "The reason in words, with an operator's note or the last error.",
     }),
@@ -161,13 +161,13 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     nextTry: t.expose(
       'nextTry',
-      timeOrNull('The earliest time of the next attempt. Null if the wait does not end at a known time.'),
+      timeOrNull('The earliest time of the next attempt. Null if the time is unknown.'),
     ),
   }),
 });
 
 const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
-  description: 'The position of a request in the plan, and why its files wait.',
+  description: 'The position of a request in the plan, and why its files are waiting.',
   fields: (t) => ({
     at: t.field({
       ...time('When the plan was read.'),
@@ -202,7 +202,7 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
   t.field({
     type: WaitingType,
     nullable: true,
-    description: "The request's position in the plan, and why its files wait. Null if no file waits.",
+    description: "The request's position in the plan, and why its files are waiting. Null if no file is waiting.",
     complexity: PLAN_COMPLEXITY,
     resolve: async ({ id }, _args, ctx) => (await waitingOf(ctx, id)) ?? null,
   }),
@@ -217,7 +217,7 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if no file waits, or if it is unknown, for example because the volume is suspended or no engine is running.',
+        'The estimated end. Null if no file is waiting, or if the end is unknown, for example because the volume is suspended or no engine is running.',
     }),
   }),
 });

@@ -176,7 +176,7 @@ const PathActionType = builder.enumType('PathAction', {
   values: describeValues<PathAction>({
     LIST: 'List the file.',
     REQUEST: 'Request a restore of the file.',
-    FETCH: 'See where the restored copy is, and read the copy.',
+    FETCH: 'See where the restored copy is, and read it.',
   }),
 });
 

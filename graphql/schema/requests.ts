@@ -57,7 +57,7 @@ export const RequestStateType = builder.enumType('RequestState', {
     RESTORING: 'Recalls have begun, and some files are not on disk yet.',
     COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
     PARTIAL: 'Finished, but some files failed.',
-    EXPIRED: 'The retention has ended, and the files were released.',
+    EXPIRED: 'The retention has ended, and the files have been released.',
     CANCELLED: 'Cancelled before the end of its retention.',
   }),
 });
@@ -130,7 +130,7 @@ export const RequestType = builder.prismaNode('Request', {
     }),
     hasMoreExcluded: t.boolean({
       description:
-        'Whether the request excludes files that are not in `filesRefused` or `filesOverLimit`. They join when there is room.',
+        'Whether the request excludes other files, not counted in `filesRefused` or `filesOverLimit`. They join when there is room.',
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
     }),
     filesAtPrimaryPath: t.int({
@@ -166,7 +166,7 @@ builder.queryFields((t) => ({
   request: t.field({
     type: RequestType,
     nullable: true,
-    description: 'Returns a request by its id, including ended ones, or null if it does not exist.',
+    description: 'Returns a request by its id, even if it has ended, or null if it does not exist.',
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
   }),
@@ -223,7 +223,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     id: t.int({ required: true, description: "The request's `requestId`." }),
     quota: t.string({ description: "If set, must be the request's quota." }),
     retention: t.field(
-      time('The new time of expiry. A time in the past ends the request; a future time revives an ended one.'),
+      time('The new expiry time. A time in the past ends the request; a future time revives an ended one.'),
     ),
     label: t.string({ description: 'The new label.' }),
     maxFiles: t.int({
@@ -245,7 +245,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
 
 const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
-  description: 'The progress of a request when it changed.',
+  description: 'The progress of a request after a change.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: "The request's id." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
@@ -256,7 +256,7 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of its files on disk in bytes.')),
     eta: t.expose(
       'eta',
-      timeOrNull('The estimated end at the rate so far. Null if unknown, or if recalls are suspended.'),
+      timeOrNull('The estimated end, based on the rate so far. Null if unknown, or if recalls are suspended.'),
     ),
     at: t.expose('at', time('When the progress changed.')),
     eventId: t.expose('eventId', bigInt('The cursor to pass as `after`.')),

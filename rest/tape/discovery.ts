@@ -11,7 +11,7 @@ type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 /** Returns the gateway's URL. @throws HttpError 400 if the gateway's host is not in the configuration or the request */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
-  if (publicUrl === undefined && !host) throw new HttpError(400, 'Host must name the gateway, and is missing');
+  if (publicUrl === undefined && !host) throw new HttpError(400, 'Host is missing: it must name the gateway');
   return publicUrl ?? `${req.protocol}://${host}`;
 }
 

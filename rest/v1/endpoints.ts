@@ -92,7 +92,7 @@ export const endpoints: readonly Endpoint[] = [
     answer: { form: refTo('RequestId'), description: 'the request was created', example: { req_id: 1 } },
     errors: {
       ...bodyErrors,
-      403: 'the quota is full, the user is unknown or has reached a limit of the site, or the caller lacks the permission',
+      403: 'the quota is full, the user is unknown or has reached a site limit, or the caller lacks permission',
     },
   },
   {
@@ -134,7 +134,7 @@ export const endpoints: readonly Endpoint[] = [
     answer: { form: refTo('RequestId'), description: 'the request was changed', example: { req_id: 1 } },
     errors: {
       ...bodyErrors,
-      403: 'the user is unknown, the request belongs to another quota, the quota is full, or the caller lacks the permission',
+      403: 'the user is unknown, the request belongs to another quota, the quota is full, or the caller lacks permission',
       404: NO_REQUEST,
     },
   },
@@ -220,7 +220,7 @@ export const endpoints: readonly Endpoint[] = [
 export const commonErrors: Readonly<Record<number, string>> = {
   400: 'the path, the query or the host is invalid',
   401: 'authentication is required',
-  403: 'the caller lacks the permission, or the request comes from a page of another origin',
+  403: 'the caller lacks permission, or the request comes from a page of another origin',
   421: 'the gateway is not configured for this host name',
   429: 'the caller has reached a limit: retry after the number of seconds in `Retry-After`',
   500: 'an internal error, or the database connection broke before the change was confirmed: check whether it was made before you repeat it',

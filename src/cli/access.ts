@@ -48,7 +48,7 @@ function registerToken(program: Command): void {
     )
     .option('--quota <users...>', 'users whose quotas a service may use')
     .option('--read-only', 'allow no changes')
-    .option('--expires <time>', 'expire at a UTC date or time, or after 90d (default: never)')
+    .option('--expires <time>', 'expire at a UTC date or time, or after a time such as 90d (default: never)')
     .option('--note <text>', 'purpose of the token')
     .addHelpText('after', CREATE_HELP)
     .action((name, options) => createToken(findSite(), name, options));
@@ -170,13 +170,13 @@ async function setMember(url: string, given: { user: string; name: string }, opt
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
   const member = await askChange(url, SetMember, { input }, MEMBER_ARGUMENTS);
   const role = member.isManager ? 'manager' : 'member';
-  printResult(member, `${describe(member)} is a ${role} of the quota of ${given.user}`, options);
+  printResult(member, `${describe(member)} is a ${role} of quota ${given.user}`, options);
 }
 
 async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
   const member = await askChange(url, RemoveMember, { input }, MEMBER_ARGUMENTS);
-  printResult(member, `${describe(member)} is no longer a member of the quota of ${given.user}`, options);
+  printResult(member, `${describe(member)} is no longer a member of quota ${given.user}`, options);
 }
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
@@ -184,7 +184,7 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
   if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
   const { members } = quota;
   printRows(members, options, {
-    none: `the quota of ${user} has no members`,
+    none: `quota ${user} has no members`,
     header: ['MEMBER', 'ROLE'],
     cells: (member) => [describe(member), member.isManager ? 'manager' : 'member'],
   });

@@ -20,7 +20,7 @@ export function register(program: Command): void {
     .command('audit')
     .option('--csv', 'print CSV with a header')
     .option('--since <date>', 'list entries since a UTC date or time, or of the last <time>, such as 10m or 3d')
-    .option('--until <date>', 'list entries before a UTC date or time, or before 10m or 3d ago')
+    .option('--until <date>', 'list entries before a UTC date or time, or older than <time>, such as 10m or 3d')
     .option('--who <name>', 'list only entries of this caller')
     .option('--operation <name>', 'list only this operation, for example createRequest')
     .option('--limit <n>', limitHelp('list only the latest n entries', '--json or --csv'))

@@ -27,7 +27,7 @@ export function register(program: Command): void {
     .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
     .option(
       '--as-of <time>',
-      'without a backup: time of the state that other tools have restored, such as 2026-11-21T18:00:00Z',
+      'without a backup: time of the state restored by other tools, such as 2026-11-21T18:00:00Z',
     )
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
@@ -73,7 +73,7 @@ interface RestoreOptions extends OutputOptions {
 
 async function restore(config: Config, backup: string | undefined, options: RestoreOptions): Promise<void> {
   if (backup === undefined && options.toUrl !== undefined)
-    throw new UsageError('--to-url needs the directory of a backup');
+    throw new UsageError('--to-url needs a backup directory');
   if (backup === undefined) return await completeRestore(config, options);
   if (options.asOf !== undefined)
     throw new UsageError('--as-of cannot be used with a backup, which contains its own time');
@@ -154,7 +154,7 @@ function refuseDatabase(directory: string): void {
 
 /** Completes restoring the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
-  if (config.databaseUrl === undefined) throw new UsageError('give the directory of a backup');
+  if (config.databaseUrl === undefined) throw new UsageError('give a backup directory');
   const earliest = parseZonedTime(options.asOf ?? '');
   if (earliest === undefined) {
     throw new UsageError(`--as-of must be the time of the restored state, such as 2026-11-21T18:00:00Z`);

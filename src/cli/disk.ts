@@ -59,7 +59,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
       if (hosts === undefined) {
         throw new CommandError(describeHosts(`there is no restore disk ${JSON.stringify(absolute)} yet`));
       }
-      if (create || mark) throw new CommandError(describeHosts('--create and --mark need a disk of this host', hosts));
+      if (create || mark) throw new CommandError(describeHosts('--create and --mark need a disk on this host', hosts));
       return { disk: await resizeAt(url, absolute, size), problem: undefined };
     },
   });
@@ -92,7 +92,7 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
  */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
-  throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
+  throw new UsageError(`a mount point on another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
 }
 
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {

@@ -113,7 +113,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   );
   if (stagedFiles === 0) return;
   printLine(
-    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, which could not release them`,
+    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may remain staged in the library, because they could not be released`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],

@@ -105,7 +105,7 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
   if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledDirectories } = quota;
-  printLine(`the quota of ${removed} is removed; its ended requests stay listed`);
+  printLine(`quota ${removed} is removed; its ended requests are still listed`);
   if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for ${removed}`);
   if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
   if (ruledDirectories.length > 0) {

@@ -20,9 +20,9 @@ export function register(program: Command): void {
     )
     .option('--drives <n>', 'number of drives', toCount('--drives'), 2)
     .option('--files <n>', 'number of generated files', toCount('--files'), 2000)
-    .option('--volumes <n>', 'number of volumes with these files', toCount('--volumes'), 20)
+    .option('--volumes <n>', 'number of volumes that contain the files', toCount('--volumes'), 20)
     .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
-    .option('--seed <n>', 'seed of the random positions', toCount('--seed'), 7)
+    .option('--seed <n>', 'seed for the random positions', toCount('--seed'), 7)
     .action((trace, options) => simulateLoad(trace, options));
 }
 

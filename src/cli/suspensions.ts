@@ -34,7 +34,7 @@ function registerSuspend(program: Command, command: string, mode: SuspensionMode
 }
 
 function createKind(): Argument {
-  return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
+  return new Argument('<kind>', 'kind of object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
 /** Returns an object type's GraphQL name. commander has already checked that the type exists. */
@@ -56,7 +56,7 @@ drive    the other drives keep working
 user     the user's files wait, unless another user waits for them too
 disk     a restore disk: recalls use the other disks, or wait; its files stay
 library  all drives of a tape system
-clock    of the database: nothing expires or is removed; "tapegate resume" confirms its present time`;
+clock    the database clock: nothing expires or is removed; "tapegate resume" confirms its time`;
 
 async function suspend(
   url: string,

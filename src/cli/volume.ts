@@ -21,7 +21,7 @@ export function register(program: Command): void {
   volume
     .command('list')
     .description('List volumes')
-    .option('--retired', 'include retired volumes, with the reasons')
+    .option('--retired', 'include retired volumes, and why they were retired')
     .action((options) => listVolumes(options));
   volume
     .command('move <from> <to>')
@@ -32,7 +32,7 @@ export function register(program: Command): void {
   volume
     .command('retire <name>')
     .description('Retire a volume: its files are read from their other copies')
-    .option('--why <text>', 'reason for users who wait for withdrawn files')
+    .option('--why <text>', 'reason shown to users who wait for withdrawn files')
     .option('--withdraw', 'withdraw files without another copy')
     .option(...dryRunOption)
     .addHelpText('after', RETIRE_HELP)

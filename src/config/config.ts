@@ -185,8 +185,8 @@ function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
   const names = oidcIssuers.map(namesOfIssuer);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   const checks: [isWrong: boolean, fault: string][] = [
-    [!tlsCert && tlsKey !== undefined, 'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate'],
-    [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key'],
+    [!tlsCert && tlsKey !== undefined, 'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the certificate file'],
+    [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the key file'],
     [
       auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
       'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER, and TAPEGATE_OIDC_AUDIENCE, the audience of the tokens for this gateway',
@@ -222,7 +222,7 @@ export const settingsOfMethods = {
  * file.
  */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
-  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; "none" closes them' },
+  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; "none" closes them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
   {
     variable: 'TAPEGATE_PROXY_ROLES',

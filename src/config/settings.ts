@@ -94,7 +94,7 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
     const users = values.parseCertUsers(readFileSync(file, 'utf8'));
     if (typeof users !== 'number') return users;
     ctx.addIssue(
-      explained(`a file with a quoted subject and a user in each line; line ${users} of ${file} does not match`),
+      explained(`a file with a quoted subject and a user on each line; line ${users} of ${file} does not match`),
     );
   } catch (error) {
     ctx.addIssue(explained(`a readable file: ${messageOf(error)}`));
@@ -132,9 +132,9 @@ const access = z.object({
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
-    parsed(values.parseIssuers, 'URLs that begin with https://, without a query; http:// of this host'),
+    parsed(values.parseIssuers, 'URLs without a query that begin with https://, or with http:// for this host'),
     [],
-  ).describe('`oidc`: list of accepted issuers, as `https://` URLs, or `http://` for a port of this host'),
+  ).describe('`oidc`: list of accepted issuers, as `https://` URLs, or `http://` for a port on this host'),
   oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
   oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
@@ -167,7 +167,7 @@ const access = z.object({
     'headers that the proxy sets. `proxy` reads `user`, and `groups` if set (separated by commas). `certificate` reads `subject`, and `verified`, which must be `SUCCESS`. An omitted header keeps its default',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
-    '`certificate`: file with a quoted subject and its user in each line. For a subject that the file does not contain, the common name is the user',
+    '`certificate`: file with a quoted subject and its user on each line. For a subject that the file does not contain, the common name is the user',
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
     '`proxy` and `certificate`: roles, in the form of `TAPEGATE_OIDC_ROLES`',
@@ -188,7 +188,7 @@ const telemetry = z.object({
     'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
-    'additional port for metrics, without authentication: a port of 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. Port 0 takes a free port and logs its number ([Metrics](metrics.md))',
+    'additional port for metrics, without authentication: a port on 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. Port 0 takes a free port and logs its number ([Metrics](metrics.md))',
   ),
 });
 
@@ -294,7 +294,7 @@ export const schema = z.object({
   ),
   restoreGroup: optional(
     'TAPEGATE_RESTORE_GROUP',
-    parsed(values.findGroup, 'a group of this host, or its number'),
+    parsed(values.findGroup, 'a group on this host, or its number'),
   ).describe(
     'group of restored files, as a name or number. The group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host). Unset: the group of the original',
   ),
@@ -326,7 +326,7 @@ export const schema = z.object({
     "PEM file with the gateway's certificate and intermediate certificates. With `TAPEGATE_TLS_KEY`, the gateway uses TLS",
   ),
   tlsKey: optional('TAPEGATE_TLS_KEY', text).describe(
-    'PEM file with the private key of the certificate, without a passphrase',
+    'PEM file with the private key for the certificate, without a passphrase',
   ),
   pages: setting(
     'TAPEGATE_PAGES',
@@ -360,7 +360,7 @@ export const schema = z.object({
       ),
       new Map(),
     ).describe(
-      'gateways on other hosts, which serve files from the disks of those hosts: `host1=https://host1.example.org:8443,host2=…`',
+      'gateways on other hosts, which serve files from their own disks: `host1=https://host1.example.org:8443,host2=…`',
     ),
   }),
   limits,

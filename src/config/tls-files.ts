@@ -24,7 +24,7 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
   });
   if (faults.length > 0) return faults;
   if (isPair(contents as Record<keyof TlsFiles, Buffer>)) return [];
-  return [`the key of TAPEGATE_TLS_KEY ${files.key} does not match the certificate of TAPEGATE_TLS_CERT ${files.cert}`];
+  return [`the key in TAPEGATE_TLS_KEY ${files.key} does not match the certificate in TAPEGATE_TLS_CERT ${files.cert}`];
 }
 
 /**

@@ -15,10 +15,10 @@ export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'the named user has no quota',
   QUOTA_EXCEEDED: 'the requested files do not fit into the quota',
-  LIMIT_REACHED: 'the user has reached a limit of the site',
+  LIMIT_REACHED: 'the user has reached a site limit',
   WRONG_QUOTA: 'the request belongs to another quota',
   NOT_FOUND: 'the object does not exist',
-  FORBIDDEN: 'the caller lacks the rights for the operation',
+  FORBIDDEN: 'the caller lacks permission for the operation',
   IN_USE: 'the object is still in use',
   EVENTS_GONE: 'the requested events are no longer stored',
 } as const;
@@ -180,7 +180,7 @@ export class OverShareError extends UnavailableError {
  */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
-    super('away', 'the database did not confirm the change, which may be stored', cause, 'check before you repeat it');
+    super('away', 'the database did not confirm the change, which may have been stored', cause, 'check before you repeat it');
   }
 }
 

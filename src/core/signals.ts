@@ -52,7 +52,7 @@ export const timed = {
     buckets: QUICK,
   },
   tapegate_operation_seconds: {
-    help: 'Duration of changes made by REST, GraphQL and commands, by operation and result',
+    help: 'Duration of changes made through REST, GraphQL and commands, by operation and result',
     labels: ['operation', 'result'],
     buckets: QUICK,
   },

@@ -38,7 +38,7 @@ export const moves = [
     from: 'RESTORING',
     to: 'ONTAPE',
     by: 'engine, import',
-    why: 'its recall ended without the file, or no recall exists',
+    why: 'its recall ended without restoring it, or no recall exists',
   },
   {
     from: 'RESTORING',
@@ -56,7 +56,7 @@ export const moves = [
     from: 'UNVERIFIED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
-    why: 'its copy in the restore area, which Tapegate did not write or which was changed, is missing, or its version is stale',
+    why: 'its copy in the restore area, changed or not written by Tapegate, is missing, or its version is stale',
   },
   {
     from: 'UNVERIFIED',

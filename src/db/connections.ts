@@ -43,7 +43,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
   const bounds = [
     {
       limit: limits.ofServer,
-      of: 'max_connections of the server',
+      of: 'max_connections on the server',
       run: 'raise max_connections, and restart the server',
     },
     // skip the role's and the database's limits, which do not apply to superusers

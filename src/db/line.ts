@@ -73,7 +73,7 @@ export class SocketClient extends pg.Client {
     if (this.encryption?.learn(error)) otherWay.add(error as Error);
     const isAsked = /client password must be a/.test(messageOf(error)) || codeOf(error) === WRONG_PASSWORD;
     if (/unsupported startup parameter/.test(messageOf(error))) {
-      const remedy = 'remove it from the options of the URL and from PGOPTIONS, or allow it there';
+      const remedy = 'remove it from the URL and from PGOPTIONS, or allow it in the pooler';
       throw new Error(`a pooler in front of the database rejects the connection: ${messageOf(error)}: ${remedy}`, {
         cause: error,
       });

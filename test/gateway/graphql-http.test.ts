@@ -206,7 +206,7 @@ describe('the id of an event', () => {
     const { id } = await addRequest(`bad${place}`);
     const headers = { ...EVENTS, 'Last-Event-ID': place };
     const { text } = await post('/graphql/stream', { query: PROGRESS, variables: { id } }, headers);
-    expect(text).toContain('Last-Event-ID must be the id of an event, not ');
+    expect(text).toContain('Last-Event-ID must be an event id, not ');
     expect(text).toContain('INVALID_INPUT');
   });
 

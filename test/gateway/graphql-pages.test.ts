@@ -203,7 +203,7 @@ describe.each(Object.entries(lists))('%s', (name, { query, node, fill, remove })
   });
 
   test('first with last is refused', async () => {
-    const message = 'first and last exclude each other: give only one';
+    const message = 'first and last cannot be combined: give only one';
     const { errors } = await ask(app, write('first: 1, last: 1'));
     expect(errors).toMatchObject([{ message, extensions: { code: 'INVALID_INPUT', field: 'first' } }]);
   });
@@ -234,7 +234,7 @@ const invalid = (field: string, problem: string) => [
   expect.objectContaining({ message: `${field} ${problem}`, extensions: { code: 'INVALID_INPUT', field } }),
 ];
 const NO_CURSOR = 'must be a cursor of this list, not';
-const NOT_BOTH = 'must not be combined: pass first and after, or last and before';
+const NOT_BOTH = 'cannot be combined: pass first and after, or last and before';
 
 test.each([
   ...['tapeFiles', 'requests', 'restoreDisks', 'volumes', 'audit'].flatMap((list) =>

@@ -37,7 +37,7 @@ test('R65 a request without patterns and files returns 400', async () => {
 
 test('R66 a request with patterns and files returns 400', async () => {
   for (const files of [['/a/one.nc'], '/a/one.nc']) {
-    await expectInvalid({ patterns: '/a/', files }, 'patterns and files exclude each other: give only one');
+    await expectInvalid({ patterns: '/a/', files }, 'patterns and files cannot be combined: give only one');
   }
 });
 

@@ -203,7 +203,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   );
   await run('cancel', id);
   expect(await run('quota', 'remove', 'gone')).toEqual(
-    done('the quota of gone is removed; its ended requests stay listed\n'),
+    done('quota gone is removed; its ended requests are still listed\n'),
   );
   expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no user "gone"'));
   expect((await run('quota', 'list')).stdout).not.toContain('gone');

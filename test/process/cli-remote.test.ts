@@ -260,7 +260,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   const where = 'run this command with DATABASE_URL on a host that has the disk (engines run on tape1, tape2)';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
-      refused(1, `--create and --mark need a disk of this host: ${where}`),
+      refused(1, `--create and --mark need a disk on this host: ${where}`),
     );
   }
   const none = path.join(dir, 'new');
@@ -270,7 +270,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   }
   for (const command of ['add', 'resize']) {
     expect(await run('disk', command, 'disk', '--size', '1G')).toEqual(
-      refused(2, 'a mount point of another host must be an absolute path, not "disk"'),
+      refused(2, 'a mount point on another host must be an absolute path, not "disk"'),
     );
   }
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(

@@ -226,7 +226,7 @@ test('a release of files that the request does not contain, or of an ended reque
     [{ match: '/alien/' }, 'match', `match must match a path of request ${id}, not "/alien/"`],
     [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
     [{ match: 'a\0' }, 'match', 'match must not contain the character NUL: "a\\u0000"'],
-    [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths exclude each other: give only one'],
+    [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths cannot be combined: give only one'],
     [{}, 'match', 'match or paths must be given'],
     [{ match: '', paths: [] }, 'match', 'match or paths must be given'],
     [{ id: ended, paths: ['/own/a'] }, 'id', `id ${ended} is a request that has ended: its files are already released`],

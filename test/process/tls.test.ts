@@ -115,7 +115,7 @@ async function waitForLog(): Promise<void> {
   await new Promise<void>((resolve) => {
     log.warn = ((_files: object, message: string) => {
       if (
-        /^still serving the previous certificate: the key of TAPEGATE_TLS_KEY .* does not match the certificate/.test(
+        /^still serving the previous certificate: the key in TAPEGATE_TLS_KEY .* does not match the certificate/.test(
           message,
         )
       )
@@ -138,7 +138,7 @@ test('serve prints https URLs, and commands trust a private authority with NODE_
   const refused = await runCli(['ls'], { env: { TAPEGATE_URL: url, DATA_DIR } });
   expect([refused.code, refused.stderr]).toEqual([
     4,
-    `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS names the file of a private authority)\n`,
+    `tapegate: ${url}: self-signed certificate (NODE_EXTRA_CA_CERTS adds a private certificate authority)\n`,
   ]);
   expect((await server.stop()).code).toBe(0);
 });
@@ -150,7 +150,7 @@ test('start reports files that it cannot use before it makes a database', async 
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   writeFileSync(rsa, privateKey.export({ type: 'pkcs8', format: 'pem' }));
   const notPair = (key: string) =>
-    `  the key of TAPEGATE_TLS_KEY ${key} does not match the certificate of TAPEGATE_TLS_CERT ${files.tlsCert}`;
+    `  the key in TAPEGATE_TLS_KEY ${key} does not match the certificate in TAPEGATE_TLS_CERT ${files.tlsCert}`;
   const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
   const settings = { ...environment, DATA_DIR: path.join(DATA_DIR, 'new'), PORT: '0', DEMO: 'off', ENGINE: 'off' };

@@ -132,7 +132,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   expect(await run('import', list)).toEqual([
     0,
     '0 files added, 0 updated\n1 restored to the catalogue: an earlier list did not contain them\n' +
-      '1 stay withdrawn by a command: "tapegate reinstate" restores them to the catalogue\n',
+      '1 stay withdrawn, because a command withdrew them: "tapegate reinstate" restores them to the catalogue\n',
   ]);
   expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, restored to the catalogue\n']);
   expect(await run('import', list, '--max-withdrawn', '5')).toEqual([

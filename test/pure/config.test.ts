@@ -263,7 +263,7 @@ test('with TAPEGATE_AUTH unset, the settings of a way to sign in are faults', ()
 test.each([
   ['TAPEGATE_AUTH', {}, 'the gateway is open to every caller'],
   ['TAPEGATE_AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
-  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all endpoints that read are open; "none" closes them'],
+  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all read endpoints are open; "none" closes them'],
   ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
   ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
 ])('an empty %s is a fault with %j', (name, env, effect) => {
@@ -328,7 +328,7 @@ test.each(['X-User', 'user=a b', 'user=a,user=b'])('TAPEGATE_PROXY_HEADERS=%s is
   ]);
 });
 
-test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user in each line', () => {
+test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user on each line', () => {
   const file = path.join(makeTempDir(), 'users');
   const faultOf = () =>
     faultsOf({ TAPEGATE_AUTH: 'certificate', ...needed.certificate, TAPEGATE_PROXY_CERT_USERS: file });
@@ -338,7 +338,7 @@ test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user 
   writeFileSync(file, '"/CN=Ada" ada\n/CN=Bob bob\n');
   const line = `line 2 of ${file} does not match`;
   expect(faultOf()).toEqual([
-    `TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user in each line; ${line}`,
+    `TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user on each line; ${line}`,
   ]);
 });
 
@@ -396,7 +396,7 @@ test.each<[name: string, must: string, values: string[]]>([
     'an absolute path without "." or ".."',
     ['archive', '/a/../b', '//a', '/a//', '/./a'],
   ]),
-  ['TAPEGATE_RESTORE_GROUP', 'a group of this host, or its number', ['no-such-group', '-1', 'a b']],
+  ['TAPEGATE_RESTORE_GROUP', 'a group on this host, or its number', ['no-such-group', '-1', 'a b']],
   [
     'TAPEGATE_PUBLIC_URL',
     publicUrl,
@@ -507,10 +507,10 @@ test('a certificate needs its key, and a key its certificate', () => {
   const both = { TAPEGATE_TLS_CERT: '/etc/tapegate/cert.pem', TAPEGATE_TLS_KEY: '/etc/tapegate/key.pem' };
   expect(readAsEngine(both)).toEqual({ ...defaults, tlsCert: both.TAPEGATE_TLS_CERT, tlsKey: both.TAPEGATE_TLS_KEY });
   expect(faultsOf({ TAPEGATE_TLS_CERT: both.TAPEGATE_TLS_CERT })).toEqual([
-    'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key',
+    'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the key file',
   ]);
   expect(faultsOf({ TAPEGATE_TLS_KEY: both.TAPEGATE_TLS_KEY })).toEqual([
-    'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate',
+    'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the certificate file',
   ]);
 });
 

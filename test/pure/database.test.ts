@@ -109,7 +109,7 @@ test('an unknown port, host or database is left to the defaults of pg', () => {
 test('a server without TLS needs an operator, unless this process was connected to it before: then it is away', () => {
   const url = 'postgresql://u@had-tls/db?sslmode=require';
   const error = new Error('The server does not support SSL connections');
-  const message = expect.stringContaining('does not support TLS, and sslmode=require requires it: enable ssl there');
+  const message = expect.stringContaining('does not support TLS, and sslmode=require requires it: enable ssl on the server');
   expect(readEncryption(url).explain(error)).toMatchObject({ message });
   readEncryption(url).recordConnected();
   expect(readEncryption(url).explain(error)).toBe(error);
@@ -127,7 +127,7 @@ test.each([
   [{ ofServer: 43 }, undefined],
   [
     { ofServer: 42 },
-    'max_connections of the server leaves 42 connections, and this process needs up to 43: raise max_connections, and restart the server',
+    'max_connections on the server leaves 42 connections, and this process needs up to 43: raise max_connections, and restart the server',
   ],
   [
     { ofServer: 42, ofRole: 20 },

@@ -166,7 +166,7 @@ test('a provider that is away is skipped, and the user may choose one', async ()
   expect([await find(), await find(`https://${second}`)]).toEqual([`https://${first}`, `https://${second}`]);
   await expect(find(`https://${away}`)).rejects.toThrow('has no discovery document');
   await expect(find('https://no.example.org')).rejects.toThrow(
-    `https://tapes.example.org does not accept tokens of https://no.example.org; it accepts tokens of https://${away}, https://${first}, https://${second}`,
+    `https://tapes.example.org does not accept tokens from https://no.example.org; it accepts tokens from https://${away}, https://${first}, https://${second}`,
   );
 });
 

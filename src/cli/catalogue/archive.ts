@@ -18,7 +18,7 @@ export function register(program: Command): void {
     .option('--prefix <path>', 'archive path of <dir>', '/')
     .option('--spot <name>', 'storage spot of the files')
     .option('--volume-size <size>', 'start a new volume after this size', '100G')
-    .option('--move', 'remove each file once its tape copy was read back in this run')
+    .option('--move', 'remove each file once its tape copy has been read back in this run')
     .option('--new-library', 'create a missing library, even if the catalogue contains volumes')
     .action((dir, options) => archiveDirectory(dir, options));
 }

@@ -17,7 +17,7 @@ import { printAffected } from '../volume.js';
 export function register(program: Command): void {
   program
     .command('withdraw <path>')
-    .option('--why <text>', 'reason for users who wait for the files')
+    .option('--why <text>', 'reason shown to users who wait for the files')
     .option(...dryRunOption)
     .addHelpText('after', WITHDRAW_HELP)
     .action(async (path, options) => {

@@ -176,7 +176,7 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
     const found = await stat(candidate).catch(() => undefined);
     if (!found?.isFile()) continue;
     if (found.size === size) return candidate;
-    throw new CommandError(`${candidate} has ${found.size} bytes, ${manifest} requires ${size}`);
+    throw new CommandError(`${candidate} has ${found.size} bytes, but ${manifest} requires ${size}`);
   }
   throw new CommandError(`cannot find ${key} of ${manifest} in the manifest's directory or at ${candidates.at(-1)}`);
 }
@@ -204,7 +204,7 @@ async function* readParts(
     const found = md5.digest('hex');
     if (part.md5 === null || found === part.md5) continue;
     throw new CommandError(
-      `${part.file} has MD5 ${found}, the manifest requires ${part.md5}: the file is damaged or from another inventory`,
+      `${part.file} has MD5 ${found}, but the manifest requires ${part.md5}: the file is damaged or from another inventory`,
     );
   }
 }

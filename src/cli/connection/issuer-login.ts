@@ -245,7 +245,7 @@ export async function findDeviceLogin(
   checkAudience(url, required, audience);
   const named = issuers.map(String);
   if (chosen !== undefined && !named.includes(chosen)) {
-    throw new CommandError(`${url} does not accept tokens of ${chosen}; it accepts tokens of ${named.join(', ')}`);
+    throw new CommandError(`${url} does not accept tokens from ${chosen}; it accepts tokens from ${named.join(', ')}`);
   }
   let failure: unknown;
   for (const issuer of chosen === undefined ? named : [chosen]) {

@@ -33,11 +33,11 @@ export function register(program: Command): void {
   addPathsOptions(program.command('request'))
     .option(
       '--quota <user>',
-      'charge the quota of this user (default: from config.json, else your own, else your oldest membership)',
+      'quota to charge, by user (default: from config.json, else your own, else your oldest membership)',
     )
     .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)
-    .option('--retention <date>', 'keep the files on disk until a UTC date, or for 3d or 12h (default: 5d)')
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for a time such as 12h (default: 5d)')
     .option('--label <text>', 'name the request (default: the pattern, or the first path)')
     .option('--max-files <n>', 'limit the number of files, including files added later', toNumber('--max-files'))
     .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', toSize('--max-bytes'))
@@ -113,7 +113,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   if (options.json) printJson(request);
   else {
     const unknown =
-      request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
+      request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} not in the catalogue` : '';
     const print = options.printPaths ? printToStderr : printLine;
     print(
       `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${unknown}, kept until ${formatWholeTime(request.retention)}`,

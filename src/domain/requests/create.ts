@@ -181,7 +181,7 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
-    throw new InvalidInputError('pattern', 'and files exclude each other: give only one');
+    throw new InvalidInputError('pattern', 'and files cannot be combined: give only one');
   if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
   checkSelectionSize(ctx, pattern, files); // check the number of paths before checking each path
   for (const file of files) checkPath('files', file);

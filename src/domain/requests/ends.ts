@@ -159,7 +159,7 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   const match = checkPattern('match', input.match ?? '');
   const paths = withoutEmpty(input.paths);
   if (match !== '' && paths.length > 0) {
-    throw new InvalidInputError('match', 'and paths exclude each other: give only one');
+    throw new InvalidInputError('match', 'and paths cannot be combined: give only one');
   }
   if (match === '' && paths.length === 0) throw new InvalidInputError('match', 'or paths must be given');
   for (const path of paths) checkPath('paths', path);

@@ -139,7 +139,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
     await ctx.events.checkKept(after);
     return after;
   }
-  throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
+  throw new InvalidInputError('after', `must be an event id, from 0 to ${newest}, not ${after}`);
 }
 
 /**
