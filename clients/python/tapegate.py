@@ -652,7 +652,7 @@ def _missing(request):
     if request["filesUnknown"] > 0:
         lines.append("%s not in the catalogue" % _plural(request["filesUnknown"], "path"))
     if request["filesRefused"] > 0:
-        lines.append("%s without room in the quota" % _plural(request["filesRefused"], "file"))
+        lines.append("%s over the quota" % _plural(request["filesRefused"], "file"))
     return lines
 
 

@@ -86,10 +86,7 @@ builder.queryFields((t) => ({
 function readPage({ first, last, after, before }: DefaultConnectionArguments) {
   if (last != null || before != null) {
     const argument = last == null ? 'before' : 'last';
-    throw new InvalidInputError(
-      argument,
-      'is not supported: doctorFindings pages only forward; pass first and after',
-    );
+    throw new InvalidInputError(argument, 'is not supported: doctorFindings pages only forward; pass first and after');
   }
   return { limit: limitOf(first), after: readPlace(after) };
 }

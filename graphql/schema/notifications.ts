@@ -108,8 +108,7 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'Input of `createWebhook`.',
   fields: (t) => ({
     quota: t.string({
-      description:
-        'The user whose quota the events are about. Operators may omit it to receive events of all quotas.',
+      description: 'The user whose quota the events are about. Operators may omit it to receive events of all quotas.',
     }),
     url: t.string({
       required: true,

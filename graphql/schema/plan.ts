@@ -96,7 +96,10 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
     }),
     files: t.exposeInt('files', { description: 'The number of waiting files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the waiting files in bytes.')),
-    users: t.expose('users', { type: [PlanUserType], description: 'The users who are waiting for files on the volume.' }),
+    users: t.expose('users', {
+      type: [PlanUserType],
+      description: 'The users who are waiting for files on the volume.',
+    }),
     drive: t.exposeString(
       'drive',
       nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can mount it.'),
@@ -159,10 +162,7 @@ const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement(
     }),
     files: t.exposeInt('files', { description: 'The number of files.' }),
     bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
-    nextTry: t.expose(
-      'nextTry',
-      timeOrNull('The earliest time of the next attempt. Null if the time is unknown.'),
-    ),
+    nextTry: t.expose('nextTry', timeOrNull('The earliest time of the next attempt. Null if the time is unknown.')),
   }),
 });
 

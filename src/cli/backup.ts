@@ -72,8 +72,7 @@ interface RestoreOptions extends OutputOptions {
 }
 
 async function restore(config: Config, backup: string | undefined, options: RestoreOptions): Promise<void> {
-  if (backup === undefined && options.toUrl !== undefined)
-    throw new UsageError('--to-url needs a backup directory');
+  if (backup === undefined && options.toUrl !== undefined) throw new UsageError('--to-url needs a backup directory');
   if (backup === undefined) return await completeRestore(config, options);
   if (options.asOf !== undefined)
     throw new UsageError('--as-of cannot be used with a backup, which contains its own time');

@@ -180,7 +180,12 @@ export class OverShareError extends UnavailableError {
  */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
-    super('away', 'the database did not confirm the change, which may have been stored', cause, 'check before you repeat it');
+    super(
+      'away',
+      'the database did not confirm the change, which may have been stored',
+      cause,
+      'check before you repeat it',
+    );
   }
 }
 

@@ -142,7 +142,10 @@ export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;
   if (ended === 0) return;
-  ctx.log.warn({ times: ended }, 'ended leases and retry times far in the future, because the clock was set back');
+  ctx.log.warn(
+    { times: ended },
+    'ended leases and retry times that were far in the future, because the clock was set back',
+  );
   await ctx.db.pool.query(sql`SELECT pg_notify('tapegate', 'recall')`);
 }
 

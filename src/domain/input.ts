@@ -56,7 +56,7 @@ export function checkCallerName(field: string, value: string): string {
   if (isPlainName(name)) return name;
   throw new InvalidInputError(
     field,
-    `must be normalized (NFC), without invisible characters and spaces at its ends: ${quote(name)}`,
+    `must be normalized (NFC), without invisible characters or leading or trailing spaces: ${quote(name)}`,
   );
 }
 

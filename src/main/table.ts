@@ -47,7 +47,7 @@ export const commandFiles = {
     requests: [() => import('../cli/requests/requests.js'), { 'requests [options]': 'List requests' }],
     show: [
       () => import('../cli/requests/show.js'),
-      { 'show [options] <id>': 'Show a request and its files that are not on disk' },
+      { 'show [options] <id>': 'Show a request and the files not yet on disk' },
     ],
     watch: [
       () => import('../cli/requests/watch.js'),
@@ -55,7 +55,7 @@ export const commandFiles = {
     ],
     plan: [
       () => import('../cli/requests/plan.js'),
-      { 'plan [options] [id]': 'Show planned recalls, or why a request waits' },
+      { 'plan [options] [id]': 'Show planned recalls, or why a request is waiting' },
     ],
     requestChanges: [
       () => import('../cli/requests/request-changes.js'),
@@ -172,7 +172,7 @@ export const commandFiles = {
           line: 'Show the running gateways and engines',
           help: 'Show the running gateways and engines, with their hosts, versions and database lag. For operators.',
         },
-        'mail [options]': 'List emails that wait to be sent, and why',
+        'mail [options]': 'List emails waiting to be sent, and why',
         'legacy [options]': {
           line: 'List requests of anonymous legacy clients',
           help: 'List HTTP requests without credentials, both accepted and rejected, latest first.',
@@ -243,7 +243,7 @@ export const commandFiles = {
       {
         'adopt [options] [source]': {
           line: 'Migrate from django-nla_control',
-          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems may run. Repeat the command until the switch.',
+          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems may run. Repeat the command until you switch to Tapegate.',
         },
       },
     ],
@@ -253,5 +253,5 @@ export const commandFiles = {
 /** All commands of `tapegate`. */
 export const installation: Commands = {
   commands: Object.values(commandFiles),
-  where: 'The environment names the database or the server: "tapegate start --help" lists its variables.',
+  where: 'Environment variables set the database or the server: "tapegate start --help" lists them.',
 };

@@ -406,7 +406,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))
     return `the database was copied or moved from ${from.directory} to ${to.directory}`;
-  if (differ(from, to, 'inode')) return `the directory ${to.directory} of the database was replaced`;
+  if (differ(from, to, 'inode')) return `the database directory ${to.directory} was replaced`;
   if (differ(from, to, 'system') || differ(from, to, 'database'))
     return 'the database was copied or moved from another PostgreSQL cluster or database';
   return undefined;

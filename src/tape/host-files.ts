@@ -18,8 +18,7 @@ const HOSTS = '.hosts';
 export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
 
 /** Schema of a setting that contains the name of a file in `secrets`. */
-export const secretName = () =>
-  text('the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
+export const secretName = () => text('the name of a file in TAPEGATE_LIBRARY_DIR/secrets', PLAIN_NAME);
 
 const pathOf = (env: Site['env'], kind: 'programs' | 'secrets', name: string): string =>
   path.join(env.TAPEGATE_LIBRARY_DIR || LIBRARY_DIR, kind, path.basename(name));
@@ -39,7 +38,7 @@ export async function checkHost(secret: string, { hostname, port, protocol }: UR
   try {
     listed = (await readFile(file, 'utf8')).split('\n').map((line) => line.trim().toLowerCase());
   } catch (error) {
-    const problem = `cannot read the hosts that may receive ${secret} from ${file}: ${messageOf(error)}`;
+    const problem = `cannot read from ${file} which hosts may receive ${secret}: ${messageOf(error)}`;
     throw new LibraryError('POLICY', problem, { cause: error });
   }
   const host = `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;

@@ -153,7 +153,7 @@ export const webUrl = () =>
     const url = URL.canParse(value) ? new URL(value) : undefined;
     const isWeb = url && ['http:', 'https:'].includes(url.protocol);
     if (isWeb && [url.username, url.password, url.search, url.hash].every((part) => part === '')) return url;
-    ctx.addIssue('must be an http or https URL without credentials and query');
+    ctx.addIssue('must be an http or https URL without credentials or a query');
     return z.NEVER;
   });
 

@@ -161,7 +161,7 @@ test.each([
   ...['http://localhost:99999', 'ftp://localhost'].map((base) => [
     `a target at ${base}`,
     `GET ${base}/tape_control/api/v1/files HTTP/1.1\r\nHost: localhost\r\n`,
-    `the target must be a path, or a URL of http or https, not "${base}/tape_control/api/v1/files"`,
+    `the target must be a path, or an http or https URL, not "${base}/tape_control/api/v1/files"`,
   ]),
 ])('%s is refused', async (_name, head = '', message, status = '400 Bad Request') => {
   const [start = '', body = ''] = (await sendBytes(app, `${head}Connection: close\r\n\r\n`)).split('\r\n\r\n');

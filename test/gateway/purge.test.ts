@@ -207,7 +207,7 @@ test('refusals that another process has counted do not store the name again', as
 test('a second purge is refused, and does not store the name again', async () => {
   await setQuota(app.ctx, { user: 'trillian', size: 1n });
   await purgeUser(app.ctx, 'trillian');
-  await expect(purgeUser(app.ctx, 'trillian')).rejects.toThrow('there is no data of user "trillian"');
+  await expect(purgeUser(app.ctx, 'trillian')).rejects.toThrow('there is no data about user "trillian"');
   await expectNothingLeft(/trillian/);
 });
 

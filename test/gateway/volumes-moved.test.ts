@@ -117,7 +117,7 @@ test('a move to a volume of another library is refused', async () => {
     buildRow({ line: 2, path: '/five/b', volume: 'D1', position: 8n }),
   ]);
   const refused = await move('S1', 'D1');
-  const message = expect.stringContaining('to must be in the library of "S1"');
+  const message = expect.stringContaining('to must be in the same library as "S1"');
   expect(refused).toEqual({ __typename: 'InvalidInput', message });
   expect(await move('S1', 'D1', { dryRun: true })).toEqual(refused);
   expect(await move('S1', 'S2')).toMatchObject({ files: 1 });

@@ -62,7 +62,7 @@ test('files of a retired volume are read from their other copies, and its second
     { path: '/one/second', volume: 'B1', position: 4, attempts: 0 },
   ]);
   expect((await viewRequest(app, id)).files.map(({ state }) => state)).toEqual(['WAITING', 'WAITING', 'WAITING']);
-  expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1": already retired' });
+  expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1" is already retired' });
   expect(await retire('A1', { dryRun: true })).toMatchObject({ __typename: 'NotFound' });
 });
 

@@ -29,7 +29,7 @@ async function readReasons(...ids: number[]): Promise<Record<number, string | nu
   return Object.fromEntries(known.map(({ id, disabledReason }) => [id, disabledReason]));
 }
 
-const LOST = "its author no longer has the right to the webhook's events";
+const LOST = "its author may no longer receive the webhook's events";
 
 test.each(['is removed', 'becomes a plain member'])('the webhook of a manager who %s is disabled', async (what) => {
   const bob = { quota: 'lab', kind: 'USER', name: 'bob' } as const;

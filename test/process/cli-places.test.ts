@@ -199,7 +199,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   await addQuota(app.ctx, 'gone', 1_000_000n);
   const id = idOf(await run('request', '--quota', 'gone', '--pattern', '/place/', '--watch'));
   expect(await run('quota', 'remove', 'gone')).toEqual(
-    refused(1, 'the quota of user "gone" has 1 live request with 2 files of 1500 bytes: cancel it first'),
+    refused(1, 'quota "gone" has 1 live request with 2 files of 1500 bytes: cancel it first'),
   );
   await run('cancel', id);
   expect(await run('quota', 'remove', 'gone')).toEqual(

@@ -145,9 +145,7 @@ ${staysOf(unknown)}
 `;
   expect(unknown).toEqual({
     code: 3,
-    stdout: expect.stringMatching(
-      /^request \d+: 0 files, 0 bytes, 2 paths not in the catalogue, kept until \S+\n$/,
-    ),
+    stdout: expect.stringMatching(/^request \d+: 0 files, 0 bytes, 2 paths not in the catalogue, kept until \S+\n$/),
     stderr: lacks,
   });
   expect(await run('watch', id)).toMatchObject({

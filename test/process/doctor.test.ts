@@ -195,10 +195,10 @@ test('a queue that does not match the requests is repaired, and the files are re
     ),
     parseFault(`request-file-ahead | /queue/ahead | on disk, as in request ${first} | ONTAPE`),
     parseFault(
-      `request-file-without-recall | /queue/unserved | a recall, since request ${second} wait | none, and the file is ONTAPE`,
+      `request-file-without-recall | /queue/unserved | a recall for request ${second} | no recall, and the file is ONTAPE`,
     ),
     parseFault(
-      'recall-without-request | /queue/nobody | a live request that waits for the file | none, and a recall created at 2026-01-02T00:00:00',
+      'recall-without-request | /queue/nobody | a live request that waits for the file | no such request, and a recall created at 2026-01-02T00:00:00',
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as(due, false)));
@@ -317,13 +317,13 @@ test('recorded stale partial files are removed; other files stay, regardless of 
   const stay = [
     orphan('/left/other', '11 bytes'),
     orphan('/left/own', '1000 bytes'),
-    parseFault(`unknown-file | ${place('/left/foreign')} | a path of the catalogue | a file`),
+    parseFault(`unknown-file | ${place('/left/foreign')} | a path in the catalogue | a file`),
   ];
   const go = [
     orphan('/left/copy', '1000 bytes'),
     orphan('/left/deep/copy', '1000 bytes'),
     parseFault(
-      `partial-file | ${place('/left/.tapegate-999999-1-3.part')} | a recall of file 999999 that runs on drive 1 in epoch 3 | none, and 4 bytes`,
+      `partial-file | ${place('/left/.tapegate-999999-1-3.part')} | a recall of file 999999 running on drive 1 in epoch 3 | no such recall, and a partial file of 4 bytes`,
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as([...stay, ...go], false)));
@@ -343,7 +343,7 @@ test('a restored file that no request wants, and that no engine would remove, is
   await sql('UPDATE request SET is_released = true WHERE id = $1', [id]);
   await expectRepaired([
     parseFault(
-      'restored-without-request | /unheld/a | a live request for a file that is RESTORED | none, and a copy of 1000 bytes',
+      'restored-without-request | /unheld/a | a live request for a file that is RESTORED | no such request, and a copy of 1000 bytes',
     ),
   ]);
   expect(await readStage(app, '/unheld/a')).toBe('T');

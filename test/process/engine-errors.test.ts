@@ -222,7 +222,7 @@ test('a file without a position on tape fails at once and delays no other', asyn
     { path: '/place/no-volume', volume: null, position: 7n },
     { path: '/place/no-position', volume: 'PLACE', position: null },
   ]);
-  const error = 'the catalogue does not have the volume and position of this file';
+  const error = 'the catalogue does not contain the volume and position of the file';
   expect(outcomes(await waitForState(app, await requestBelow('/place/'), 'PARTIAL'))).toEqual({
     '/place/good': ['ON_DISK', null, null],
     '/place/no-position': ['FAILED', 'PERMANENT', error],

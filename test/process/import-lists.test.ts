@@ -179,7 +179,7 @@ test.each(ways)('bad entries of a list are reported with its own lines %s, and n
     ),
   );
   const twice = write('twice', entry('/a/x') + entry('/b/y') + entry('/a/x'));
-  expect(await runImport(way, [twice, ...list])).toEqual(refusedRows('lines 1 and 3: the same path "/a/x"'));
+  expect(await runImport(way, [twice, ...list])).toEqual(refusedRows('lines 1 and 3 contain the same path: "/a/x"'));
   expect(await readCatalogue()).toEqual([]);
 });
 
@@ -238,7 +238,7 @@ test.each(ways)('an S3 inventory is imported %s, with all files of its manifest'
 test.each(ways)('bad rows of an inventory are reported with their file, %s', async (way) => {
   const same = writeInventory([object('a') + object('b'), object('c') + object('a')]);
   expect(await runImport(way, [same, ...inventory])).toEqual(
-    refusedRows(`${partOf(0)} line 1 and ${partOf(1)} line 2: the same path "/a"`),
+    refusedRows(`${partOf(0)} line 1 and ${partOf(1)} line 2 contain the same path: "/a"`),
   );
   const bad = writeInventory([object('a'), object('b') + object('%zz')]);
   expect(await runImport(way, [bad, ...inventory])).toEqual(

@@ -260,7 +260,7 @@ test.each<[string, string | Uint8Array, string | RegExp]>([
   [
     'a path that occurs twice',
     'path,size\n/twice,1\n/once,1\n/twice,1\n/thrice,1\n/thrice,2\n/thrice,3',
-    refusal('lines 2 and 4: the same path "/twice"', 'lines 5 and 6 and 7: the same path "/thrice"'),
+    refusal('lines 2 and 4 contain the same path: "/twice"', 'lines 5 and 6 and 7 contain the same path: "/thrice"'),
   ],
   ['twenty bad rows', ['path,size', ...faults.slice(1), '/good,1'].join('\n'), /line 21: size must be .*"x"$/],
   [

@@ -288,9 +288,7 @@ test('a change of a library changes only the given settings, and none if one is 
   expect(await set({ name: 'plain', kind: 'directory', drives: null })).toMatchObject({ drives: 4 });
   expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
     __typename: 'InvalidInput',
-    message: expect.stringMatching(
-      /^kind must stay "directory", not become "ltfs": its volumes would become unreadable/,
-    ),
+    message: expect.stringMatching(/^kind must remain "directory", not "ltfs": its volumes would become unreadable/),
   });
   expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
     message: expect.stringMatching(/^depthFiles must not be set to \d+: it applies only to staging libraries, /),

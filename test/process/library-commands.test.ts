@@ -73,7 +73,7 @@ east       directory  1        1       -      -     in service
     );
   expect(await runCli(['library', 'set', 'east', '--kind', 's3'], { env: remote })).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('kind must stay "directory", not become "s3": its volumes would become unreadable'),
+    stderr: expect.stringContaining('kind must remain "directory", not "s3": its volumes would become unreadable'),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: remote })).toEqual({
     code: 1,

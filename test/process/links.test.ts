@@ -199,7 +199,7 @@ test('links follow TAPEGATE_LINK_ROOT when it is set, changed and unset', async 
 });
 
 test.runIf(isRoot).each([
-  ['is a link of another user', () => lchownSync(at('/badc'), UNPRIVILEGED_UID, UNPRIVILEGED_UID)],
+  ['belongs to another user', () => lchownSync(at('/badc'), UNPRIVILEGED_UID, UNPRIVILEGED_UID)],
   [
     'is reached by one',
     () => {
@@ -217,7 +217,7 @@ test.runIf(isRoot).each([
   await settleDue();
   expect(listTree(at('/elsewhere'))).toEqual([]);
   const [found] = await findLinks();
-  expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('a link of another user')]);
+  expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('belongs to another user')]);
 });
 
 test('a copy that was changed outside Tapegate keeps its link as long as it exists', async () => {

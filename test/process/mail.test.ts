@@ -127,7 +127,7 @@ test('the last email lists the failed files with their errors, and its subject m
   /some/bad
     the tape is torn at 17 m and wet
   /some/lost
-    the catalogue does not have the volume and position of this file
+    the catalogue does not contain the volume and position of the file
 `);
 });
 
@@ -169,7 +169,7 @@ test('the subject says if all files failed, and there is no first email', async 
 test.each([
   [
     ...(['quota', 'erin', 2500n, 3, 'quota:    3 files', 'beyond your quota'] as const),
-    ...(['2 of 5 files', ' 2 of 5 files; 3 files without room in the quota'] as const),
+    ...(['2 of 5 files', ' 2 of 5 files; 3 files over the quota'] as const),
   ],
   [
     ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', "beyond the request's limit"] as const),

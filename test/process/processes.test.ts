@@ -51,7 +51,7 @@ test('the first start that can listen prints a command that restores from the de
   expect(failed).toEqual({
     code: 1,
     stdout: '',
-    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process uses the port\n`,
+    stderr: `tapegate: cannot listen on 127.0.0.1, port ${port} (PORT, HOST): another process uses the port\n`,
   });
   expect(serverPid(dataDir)).toBeUndefined();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DRIVES: '1' } });

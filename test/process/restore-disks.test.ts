@@ -143,7 +143,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const first = await ask('/space/0');
   await waitForState(app, first, 'COMPLETED');
   const second = await ask('/space/1');
-  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocation of 1500 bytes`;
+  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocated 1500 bytes`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
   const waiting = { state: 'QUEUED', filesFailed: 0, tapestoreRequestStart: null };

@@ -184,7 +184,7 @@ test('a read that takes too long is aborted', async () => {
       ended.push(String(signal.reason));
     }
   };
-  const message = 'a read of library silo has not finished in 0.05 s';
+  const message = 'a read from library silo has not finished in 0.05 s';
   await expect(readStaged(read, { tapeTimeout: 0.05 })).rejects.toThrow(message);
   expect(new Set(ended)).toEqual(new Set([`Error: ${message}`]));
 });
@@ -198,7 +198,7 @@ test.each<[string, Read, RegExp]>([
         yield Buffer.alloc(1);
       }
     },
-    /^a read of library silo returned \d+ bytes in 0.5 s$/,
+    /^a read from library silo returned \d+ bytes in 0.5 s$/,
   ],
   [
     'breaks off after each byte',

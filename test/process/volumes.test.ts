@@ -203,7 +203,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
     0,
     'volume CLI2 is retired: 2 files, 2.00 kB\n2 files are withdrawn\n',
   ]);
-  expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": already retired\n']);
+  expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2" is already retired\n']);
   expect((await run('volume', 'list'))[1]).not.toContain('CLI2');
   expect((await run('volume', 'list', '--retired'))[1]).toMatch(/CLI2 .*worn out/);
   expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'CLI2')).toMatchObject(isRetired);

@@ -219,7 +219,7 @@ test('twenty webhooks that hang, the most of a quota, delay no other quota', asy
   await request({ patterns: '/d/' });
   expect((await receiver.waitFor('request.finished')).path).toBe('/fine');
   await expect(create({ quota: 'bob' })).rejects.toThrow(
-    'url cannot be added: there are already 20 webhooks for the quota of "bob", the maximum',
+    'url cannot be added: there are already 20 webhooks for quota "bob", the maximum',
   );
 });
 

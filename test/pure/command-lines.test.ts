@@ -155,7 +155,7 @@ test.each(['/bin/cat', '..', '../cat', '.cat', 'a/cat', 'cat.hosts', '-cat'])(
   'the program %s is refused, because it is no plain name',
   (program) => {
     const parse = () => parseSettings(command.settings, { read: [program] });
-    const message = `read must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "${program}"`;
+    const message = `read must begin with the file name of a program in TAPEGATE_LIBRARY_DIR/programs, not "${program}"`;
     expect(parse).toThrow(expect.objectContaining({ setting: 'read', message }));
   },
 );

@@ -282,7 +282,7 @@ test.each([
   ['read from 192.0.2.300', [`${list} "192.0.2.300" in "read from 192.0.2.300" ${range}`]],
   ['all, read from 192.0.2.1 192.0.2.0/33', [`${list} "192.0.2.0/33" in "read from 192.0.2.1 192.0.2.0/33" ${range}`]],
   ['read from', [`${list} "read from" has no address after "from"`]],
-  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" has "from" 2 times`]],
+  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" contains "from" 2 times`]],
   ['read,', [`${list} an entry is empty`]],
   [
     'get /requests/{id}, none',

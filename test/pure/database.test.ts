@@ -109,7 +109,9 @@ test('an unknown port, host or database is left to the defaults of pg', () => {
 test('a server without TLS needs an operator, unless this process was connected to it before: then it is away', () => {
   const url = 'postgresql://u@had-tls/db?sslmode=require';
   const error = new Error('The server does not support SSL connections');
-  const message = expect.stringContaining('does not support TLS, and sslmode=require requires it: enable ssl on the server');
+  const message = expect.stringContaining(
+    'does not support TLS, and sslmode=require requires it: enable ssl on the server',
+  );
   expect(readEncryption(url).explain(error)).toMatchObject({ message });
   readEncryption(url).recordConnected();
   expect(readEncryption(url).explain(error)).toBe(error);

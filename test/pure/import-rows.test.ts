@@ -165,9 +165,9 @@ describe('bad rows', () => {
     ['{"path":"/a","size":1.5}', 'size must be a whole number of bytes, not "1.5"'],
     [
       '{"path":"/a","size":9007199254740993}',
-      'size must be text, in quotes, since JSON numbers beyond 2^53 are rounded',
+      'size must be text, in quotes, because JSON numbers beyond 2^53 are rounded',
     ],
-    ['{"path":"/a","size":1e300}', 'size must be text, in quotes, since JSON numbers beyond 2^53 are rounded'],
+    ['{"path":"/a","size":1e300}', 'size must be text, in quotes, because JSON numbers beyond 2^53 are rounded'],
     ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
     ['{"path":"/a","size":1,"mode":416}', /^line 2: mode must be text/],
     ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],

@@ -47,12 +47,9 @@ test.each<[settings: object, message: string | RegExp]>([
   ],
   [
     { commands: { load: ['{device}'] } },
-    'commands.load must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "{device}"',
+    'commands.load must begin with the file name of a program in TAPEGATE_LIBRARY_DIR/programs, not "{device}"',
   ],
-  [
-    { commands: { load: ['/bin/sh', '-c', 'id'] } },
-    'commands.load must begin with the name, without directories, of a program',
-  ],
+  [{ commands: { load: ['/bin/sh', '-c', 'id'] } }, 'commands.load must begin with the file name of a program'],
   [{ changer: 'a b' }, 'changer must be a device, without spaces and commas, not "a b"'],
   [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {

@@ -77,9 +77,9 @@ test.each<[file: object, expected: string]>([
 test.each<[localities: object[], expected: string]>([
   [at('DISK'), 'ready'],
   [at('disk_and_tape'), 'ready'],
-  [at('LOST'), 'PERMANENT: "/a" is lost there: it broke'],
+  [at('LOST'), 'PERMANENT: "/a" is lost: it broke'],
   [at('UNAVAILABLE'), 'TRANSIENT: "/a" is temporarily unavailable: it broke'],
-  [at('NONE'), 'PERMANENT: "/a" has no data there, like a directory or an empty file: it broke'],
+  [at('NONE'), 'PERMANENT: "/a" has no data: it may be a directory or an empty file: it broke'],
   [
     [{ path: '/a', error: 'No such file or directory' }],
     'PERMANENT: "/a" is not available: it broke; No such file or directory',
@@ -98,10 +98,7 @@ test('the locality decides what a file is that the answer does not contain; with
   ];
   const paths = ['/on-disk', '/on-tape', '/lost', '/unknown'];
   for (const files of [[], null]) {
-    expect(await poll({ files }, localities, paths)).toEqual([
-      '/on-disk ready',
-      '/lost PERMANENT: "/lost" is lost there',
-    ]);
+    expect(await poll({ files }, localities, paths)).toEqual(['/on-disk ready', '/lost PERMANENT: "/lost" is lost']);
   }
   const files = [{ path: '/other', onDisk: false }];
   expect(await poll({ files }, localities, ['/other', '/on-tape'])).toEqual(['/other waiting', '/on-tape forgotten']);

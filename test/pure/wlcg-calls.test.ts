@@ -172,7 +172,7 @@ test.each<[string, object, RegExp]>([
     { endpoints: [{ uri: '/api', version: 'v2' }] },
     /reports versions "v2" of the tape API, but Tapegate supports v1$/,
   ],
-  ['no endpoints', { endpoints: null }, /reports no endpoints of a tape API/],
+  ['no endpoints', { endpoints: null }, /reports no tape API endpoints/],
   ['a URI that is none', { endpoints: [{ uri: 'http://[', version: 'v1' }] }, /which is not a URL$/],
   [
     'another origin',

@@ -5,7 +5,7 @@ import { wlcg } from '../../src/tape/wlcg/index.js';
 
 const url = 'https://door.example.org:2880/data';
 
-const URL_PROBLEM = 'must be an http or https URL without credentials and query';
+const URL_PROBLEM = 'must be an http or https URL without credentials or a query';
 const DURATION = 'must be a duration like P2D or PT36H, not';
 const METADATA = 'must be an object with an object for each site, not';
 
@@ -14,7 +14,7 @@ test.each<[settings: object, setting: string, problem: string]>([
   [
     { url: 'http://door.example.org/' },
     'url',
-    'must begin with https:// (http:// on this host alone), not "http://door.example.org/"',
+    'must begin with https:// (or http:// for this host), not "http://door.example.org/"',
   ],
   [{ url: 'file:///data' }, 'url', URL_PROBLEM],
   [{ url: 'https://ann:hush@door.example.org/' }, 'url', URL_PROBLEM],
@@ -27,7 +27,7 @@ test.each<[settings: object, setting: string, problem: string]>([
     ['tokenFile', 'caFile', 'certFile', 'keyFile'].map((setting) => [
       { certFile: 'proxy', [setting]: name },
       setting,
-      'must be the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not ',
+      'must be the name of a file in TAPEGATE_LIBRARY_DIR/secrets, not ',
     ]),
   ),
   [{ tokenEnv: 'PGPASSWORD' }, 'tokenEnv', 'is not a setting of this library type'],

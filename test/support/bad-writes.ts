@@ -100,7 +100,7 @@ const libraries: BadInput[] = [
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
-  changed('to another type', /^kind must stay "s3", not become "directory"/, { kind: 'directory' }),
+  changed('to another type', /^kind must remain "s3", not "directory"/, { kind: 'directory' }),
   ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
     changed(`with ${shorten(depth)}`, /^depth(Files|Bytes) must be /, depth),
   ),
@@ -186,7 +186,7 @@ const quotas: BadInput[] = [
   ...mutateEach('purgeUser', 'user', /^user must /, [
     ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'system', 'anybody'],
   ]),
-  ...mutateEach('purgeUser', 'user', /^there is no data of user "nobody at all"$/, ['nobody at all']),
+  ...mutateEach('purgeUser', 'user', /^there is no data about user "nobody at all"$/, ['nobody at all']),
 ];
 
 const NO_DISK = /^there is no restore disk "\/nowhere"$/;

@@ -189,7 +189,9 @@ function describeWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: Imp
   if (reinstated !== undefined)
     lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
   if (staysWithdrawn !== undefined) {
-    lines.push(`${staysWithdrawn} stay withdrawn, because a command withdrew them: "tapegate reinstate" restores them to the catalogue`);
+    lines.push(
+      `${staysWithdrawn} stay withdrawn, because a command withdrew them: "tapegate reinstate" restores them to the catalogue`,
+    );
   }
   return lines;
 }

@@ -112,8 +112,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   const request = await askChange(url, CreateRequest, { input });
   if (options.json) printJson(request);
   else {
-    const unknown =
-      request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} not in the catalogue` : '';
+    const unknown = request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} not in the catalogue` : '';
     const print = options.printPaths ? printToStderr : printLine;
     print(
       `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${unknown}, kept until ${formatWholeTime(request.retention)}`,

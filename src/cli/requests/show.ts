@@ -109,7 +109,7 @@ function printRequest(
     ...reasons.map((reason): [string, string] => ['WAITING', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
     ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
-    ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
+    ['REFUSED', `${plural(request.filesRefused, 'file')} over the quota`],
   ];
   printFacts(facts);
 }

@@ -27,7 +27,7 @@ export function formatFiles(request: RequestedFiles, count: Count = plural): str
 }
 
 /**
- * Returns a text such as `2 names not found, 1 file without room in the quota`, or an empty text if no file is missing.
+ * Returns a text such as `2 names not found, 1 file over the quota`, or an empty text if no file is missing.
  */
 export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
@@ -35,6 +35,6 @@ export function formatMissing(
 ): string {
   return [
     ...(filesUnknown > 0 ? [`${count(filesUnknown, 'name')} not found`] : []),
-    ...(filesRefused > 0 ? [`${count(filesRefused, 'file')} without room in the quota`] : []),
+    ...(filesRefused > 0 ? [`${count(filesRefused, 'file')} over the quota`] : []),
   ].join(', ');
 }

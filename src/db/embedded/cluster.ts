@@ -252,7 +252,7 @@ export function findServerUser(dataDir: string): ServerUser {
     const above = fs.statSync(parent);
     if (above.uid === owner.uid || (above.mode & 0o022) === 0) return { uid: owner.uid, gid: owner.gid };
     throw new Error(
-      `${dataDir} belongs to another user (uid ${owner.uid}), and other users may write in ${parent}: another user may have created it`,
+      `${dataDir} belongs to another user (uid ${owner.uid}), and other users may write to ${parent}: another user may have created it`,
     );
   }
   for (const name of ['postgres', 'nobody']) {
@@ -327,5 +327,5 @@ function copyPackage(root: string): string {
   }
   const stats = fs.lstatSync(copy);
   if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
-  throw new Error(`${copy} belongs to another user, or other users may write in it: remove it`);
+  throw new Error(`${copy} belongs to another user, or other users may write to it: remove it`);
 }

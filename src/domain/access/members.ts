@@ -76,7 +76,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
     if (made.isFull) {
       throw new InvalidInputError(
         'name',
-        `cannot be added: the quota of ${quote(quota)} already has the maximum of ${MAX_MEMBERS} members`,
+        `cannot be added: quota ${quote(quota)} already has ${MAX_MEMBERS} members, the maximum`,
       );
     }
     return { kind: made.kind, name: made.name, isManager: made.isManager };
@@ -96,7 +96,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${notifyRights} AS notified FROM removed m`,
     );
     if (!removed)
-      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of the quota of ${quote(quota)}`);
+      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of quota ${quote(quota)}`);
     return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
   });
 }

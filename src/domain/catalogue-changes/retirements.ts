@@ -126,7 +126,7 @@ async function computeRetirement(
 ): Promise<RetiredVolume> {
   const { id, retiredAt } = volume;
   const figures = await readFigures(tx, id);
-  if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)}: already retired`);
+  if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)} is already retired`);
   await refuseInDrive(tx, { id, name });
   if (figures.withdrawn > 0 && !withdraw) throw await describeLostFiles(tx, { id, name });
   return figures;
@@ -291,7 +291,7 @@ export async function reinstateVolume(ctx: Context, given: string): Promise<numb
           SELECT v.id, EXISTS (SELECT FROM reinstated) AS "isReinstated" FROM volume v WHERE v.name = ${name}`,
     );
     if (!volume) throw new NotFoundError(`there is no volume ${quote(name)}`);
-    if (!volume.isReinstated) throw new NotFoundError(`volume ${quote(name)}: not retired`);
+    if (!volume.isReinstated) throw new NotFoundError(`volume ${quote(name)} is not retired`);
     return volume.id;
   });
 }

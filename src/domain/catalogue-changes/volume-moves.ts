@@ -181,13 +181,13 @@ async function refuseTaken(
   );
   if (taken) {
     throw new InUseError(
-      `position ${taken.position} of volume ${quote(names.to)} already contains file ${quote(taken.other)}: file ${quote(taken.path)} of volume ${quote(names.from)} has the same position`,
+      `position ${taken.position} on volume ${quote(names.to)} already contains file ${quote(taken.other)}: file ${quote(taken.path)} on volume ${quote(names.from)} has the same position`,
     );
   }
   if (to.libraryId !== from.libraryId) {
     throw new InvalidInputError(
       'to',
-      `must be in the library of ${quote(names.from)}, and ${quote(names.to)} is in another one: import the files' new positions instead`,
+      `must be in the same library as ${quote(names.from)}, and ${quote(names.to)} is not: import the files' new positions instead`,
     );
   }
 }

@@ -182,4 +182,4 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
   });
 }
 
-const TO_BE_READ = 'it waits to be read back: its library stages it when no recall needs the library';
+const TO_BE_READ = 'it is waiting to be read back: its library stages it when no recall needs the library';

@@ -47,7 +47,7 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and di
  * Error in the table `verification` if the copy's path contains another file with the same bytes as the file on tape.
  * Queries search for this text, so it must not change.
  */
-export const NOT_OURS = 'its path contains a file with the same bytes, which Tapegate might not have created';
+export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 
 /** SQL columns of a RecordedCopy, from the tables `tape_file f` and `restore_disk k`. */
 export const copyColumns = sql`f.id AS "fileId", ${diskPath} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,

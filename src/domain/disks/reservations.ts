@@ -260,7 +260,7 @@ function describeLimits(size: bigint, disks: readonly Candidate[]): string {
 function limitOf(disk: Candidate, size: bigint): string {
   const { mountpoint, fileSystem } = disk;
   if (roomByAllocation(disk) < size) {
-    return `${mountpoint} has ${positive(roomByAllocation(disk))} bytes left of its allocation of ${disk.size} bytes`;
+    return `${mountpoint} has ${positive(roomByAllocation(disk))} bytes left of its allocated ${disk.size} bytes`;
   }
   if (disk.problem !== undefined || !fileSystem) return disk.problem ?? `${mountpoint} is unknown`;
   const { freeBytes, reserved } = fileSystem;

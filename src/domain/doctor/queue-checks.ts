@@ -63,7 +63,7 @@ const recallUnheld: RepairableKind = {
   kind: 'recall-without-request',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       'a live request that waits for the file' AS expected,
-      'none, and a recall created at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
+      'no such request, and a recall created at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = c.file_id)
     ORDER BY c.file_id LIMIT ${limit}`,
@@ -156,8 +156,8 @@ const requestFileAhead: RepairableKind = {
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'a recall, since ' || ${requestNames} || ' wait' AS expected,
-      'none, and the file is ' || f.stage AS found
+      'a recall for ' || ${requestNames} AS expected,
+      'no recall, and the file is ' || f.stage AS found
     FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'WAITING' AND NOT ${isChanged}
       AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = h.file_id)
@@ -249,7 +249,7 @@ const stagingUnheld: RepairableKind = {
   kind: 'staging-without-recall',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
       'a recall that needs it' AS expected,
-      'none, and it is ' || s.state || ' there since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
+      'no such recall, and the file has been ' || s.state || ' since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };

@@ -36,7 +36,7 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
     tx,
     sql`SELECT path, (array_agg(line::text ORDER BY line))[1:3] AS lines FROM incoming
         GROUP BY path HAVING count(*) > 1 ORDER BY min(line)`,
-    ({ path, lines }) => `lines ${lines.join(' and ')}: the same path ${JSON.stringify(path)}`,
+    ({ path, lines }) => `lines ${lines.join(' and ')} contain the same path: ${JSON.stringify(path)}`,
   );
 }
 

@@ -171,7 +171,7 @@ function findFieldProblem(name: string, field: unknown): string | undefined {
   if (typeof field !== 'number') return `${name} must be text or a number, not ${quote(JSON.stringify(field))}`;
   if (name === 'mode') return `mode must be text, with ${MODE}, not the number ${field}`;
   if (!Number.isInteger(field) || Number.isSafeInteger(field)) return undefined;
-  return `${name} must be text, in quotes, since JSON numbers beyond 2^53 are rounded`;
+  return `${name} must be text, in quotes, because JSON numbers beyond 2^53 are rounded`;
 }
 
 const TIME = 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff]';

@@ -32,7 +32,7 @@ const manifestSchema = z.object(
   {
     sourceBucket: z.string('must be a name'),
     fileFormat: z.literal('CSV', 'must be "CSV"'),
-    fileSchema: z.string('must be the names of the columns'),
+    fileSchema: z.string('must contain the column names'),
     files: z.array(manifestFile, 'must be a list'),
   },
   'not a JSON object',

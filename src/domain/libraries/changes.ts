@@ -144,7 +144,7 @@ async function lockOne(tx: Transaction, name: string): Promise<Library> {
 function change(ctx: Context, before: Library, input: SetLibraryInput) {
   const { kind } = before;
   if ((input.kind ?? kind) !== kind) {
-    const problem = `must stay ${quote(kind)}, not become ${quote(input.kind ?? '')}: its volumes would become unreadable; add another library, and import the files with their positions in it`;
+    const problem = `must remain ${quote(kind)}, not ${quote(input.kind ?? '')}: its volumes would become unreadable; add another library, and import the files with their positions in it`;
     throw new InvalidInputError('kind', problem);
   }
   const settings = mergeSettings(before.settings, input.settings ?? {});

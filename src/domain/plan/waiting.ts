@@ -17,17 +17,17 @@ import { isWorking, type Plan, readPlan } from './plan.js';
 export const waitingReasons = {
   READING: 'a drive is reading it',
   MOUNTED: 'its volume is mounted, and other files are read first',
-  QUEUED: 'its volume waits for a drive',
-  STAGED: 'it is staged at its library, and waits to be read',
+  QUEUED: 'its volume is waiting for a drive',
+  STAGED: 'its library has staged it, and it is waiting to be read',
   STAGING: 'its library is staging it',
-  UNASKED: 'it waits to be requested from its library',
+  UNASKED: 'it is waiting to be requested from its library',
   RETRY: 'it has failed, and will be retried',
   SPACE: 'no restore disk has room for it',
   CHANGED_COPY: 'its copy in the restore area was changed outside Tapegate, and an engine must check it first',
   NO_DRIVE: 'no engine has a drive in service',
   VOLUME_SUSPENDED: 'its volume is suspended',
-  USER_SUSPENDED: 'the recalls of its user are suspended',
-  NO_POSITION: 'the catalogue does not have its volume and position',
+  USER_SUSPENDED: 'recalls for its user are suspended',
+  NO_POSITION: 'the catalogue does not contain its volume and position',
 } as const;
 
 export type WaitingReason = keyof typeof waitingReasons;

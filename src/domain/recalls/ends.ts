@@ -386,7 +386,7 @@ export async function endStaleFiles(
   }
 }
 
-const UNPLACED = 'the catalogue does not have the volume and position of this file';
+const UNPLACED = 'the catalogue does not contain the volume and position of the file';
 
 /**
  * Fails recalls of files without a position, because no drive can read these files. @returns the number of failed

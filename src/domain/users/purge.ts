@@ -135,7 +135,7 @@ async function purgePerson(
   const requests = await purgeRequests(tx, person);
   const quotas = await purgeQuota(ctx, tx, person);
   if (quotas + requests + emails + tokens + others + webhooks + auditRows === 0) {
-    throw new NotFoundError(`there is no data of user ${quote(user)}`);
+    throw new NotFoundError(`there is no data about user ${quote(user)}`);
   }
   await tx.query(auditEntry({ object: pseudonym, given: { requests, emails, tokens, auditRows } }));
   return { pseudonym, requests, emails, tokens, auditRows };

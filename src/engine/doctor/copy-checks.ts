@@ -84,13 +84,13 @@ async function compareStats(
   const found = `${stats.size} bytes of ${timeOf(stats.mtimeNs)}`;
   const { ino, ctimeNs } = storedStats(stats);
   if (!matchesRecord({ ...copy, ino }, stats)) return { expected: due, found };
-  if (copy.ino === ino) return { expected: due, found: `${found}, with other bytes` };
+  if (copy.ino === ino) return { expected: due, found: `${found}, with different bytes` };
   const expected = `${due}, inode ${copy.ino}`;
   const { copyChecksum } = copy;
   if (!exam.checksums || copyChecksum === null) return { expected, found: `${found}, inode ${ino}` };
   exam.counts.checksums++;
   const isEqual = (await readChecksum(copy, copyChecksum)) === copyChecksum;
-  if (!isEqual) return { expected, found: `${found}, inode ${ino}, with other bytes` };
+  if (!isEqual) return { expected, found: `${found}, inode ${ino}, with different bytes` };
   const { fileId, version } = copy;
   // equal Adler-32 checksums do not prove that the bytes are equal
   const renumbered = copyChecksum.startsWith('adler32:') ? {} : { renumbered: { fileId, version, ino, ctimeNs } };

@@ -85,8 +85,8 @@ async function* examinePartials(
     )
       continue;
     const result = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, location, seen)) };
-    const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
-    const found = `none, and ${result.size} bytes`;
+    const expected = `a recall of file ${part.fileId} running on drive ${part.driveId} in epoch ${part.epoch}`;
+    const found = `no such recall, and a partial file of ${result.size} bytes`;
     yield { kind: 'partial-file', thing: disk.mountpoint + entry.path, expected, found, isRepaired: result.isRepaired };
   }
 }
@@ -114,7 +114,7 @@ async function* examineEntries(
     if (record) yield* examineOrphan(ctx, exam, { ...disk, path: entry.path }, record);
     else {
       const found = entry.kind === 'file' ? 'a file' : `a ${entry.kind}`;
-      yield { kind: 'unknown-file', thing, expected: 'a path of the catalogue', found, isRepaired: false };
+      yield { kind: 'unknown-file', thing, expected: 'a path in the catalogue', found, isRepaired: false };
     }
   }
 }

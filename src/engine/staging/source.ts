@@ -124,7 +124,7 @@ export class StagedSource implements MountedVolume {
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
     const seconds = tapeSeconds(this.ctx.config, this.staging.library.ownSeconds?.read);
-    const what = `a read of library ${this.staging.name}`;
+    const what = `a read from library ${this.staging.name}`;
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
     const iterator = this.staging.library.read(file, from, either, version)[Symbol.asyncIterator]();

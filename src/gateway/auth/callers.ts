@@ -110,7 +110,7 @@ export function checkName(name: string, source: string): string {
   if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;
   throw unauthenticated(
-    `the user that ${source} names must have 1 to ${MAX_NAME} visible characters in normal form (NFC), without spaces at its ends`,
+    `the user that ${source} names must have 1 to ${MAX_NAME} visible characters in normal form (NFC), without leading or trailing spaces`,
   );
 }
 

@@ -37,7 +37,7 @@ const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host
 export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage): void {
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
-    throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
+    throw new HttpError(400, `the target must be a path, or an http or https URL, not ${quote(url)}`);
   // reject repeated headers, because a proxy might have used the other value (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);

@@ -201,7 +201,7 @@ async function listen(ctx: Context): Promise<Gateway> {
 
 function cannotListen(error: unknown, { port, host, names }: { port: number; host: string; names: string }): Error {
   const reason = codeOf(error) === 'EADDRINUSE' ? 'another process uses the port' : messageOf(error);
-  return new Error(`cannot listen on port ${port} of ${host} (${names}): ${reason}`, { cause: error });
+  return new Error(`cannot listen on ${host}, port ${port} (${names}): ${reason}`, { cause: error });
 }
 
 /**

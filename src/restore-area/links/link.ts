@@ -166,7 +166,7 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
     const [link, entry] = [path.join(dir, name), path.join(at, name)];
     const { uid } = await lstat(entry);
     if (!trusted.users.has(uid)) {
-      throw new InTheWayError(`${link} is a link of another user (${uid}), and Tapegate does not follow it`);
+      throw new InTheWayError(`${link} belongs to another user (${uid}), and Tapegate does not follow the link`);
     }
     const untrusted = findProblem({ directory: dir, root: link }, await handle.stat(), trusted);
     if (!untrusted) return await readlink(entry);
@@ -226,7 +226,7 @@ async function replaceLink(
  * user's link points.
  */
 function describeObstacle(at: string, target: string | null): InTheWayError {
-  const what = target === null ? 'not a link of Tapegate' : 'a link to another target';
+  const what = target === null ? 'not a Tapegate link' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
 }
 

@@ -33,7 +33,7 @@ import { type Caller, endSeconds, runScript, streamScript } from './script-calls
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
-      `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
+      `must begin with the file name of a program in TAPEGATE_LIBRARY_DIR/programs, not ${JSON.stringify((input as string[])[0])}`,
   });
 
 /**
@@ -89,11 +89,11 @@ const stagingSettings = settingsOf({
   fetch: script().describe('prints the bytes of a file'),
   release: script().optional().describe('releases files; without it, they expire'),
   offsets: flag().default(true).describe('whether `fetch` can begin at any byte; otherwise it prints the whole file'),
-  stageBatch: filesOfCall().describe('files per call of `stage`'),
-  pollBatch: filesOfCall().describe('files per call of `poll`'),
-  releaseBatch: filesOfCall().describe('files per call of `release`'),
-  pollLeastSeconds: seconds().default(30).describe('minimum time between calls of `poll`'),
-  pollMostSeconds: seconds().default(600).describe('maximum time between calls of `poll`'),
+  stageBatch: filesOfCall().describe('files per `stage` call'),
+  pollBatch: filesOfCall().describe('files per `poll` call'),
+  releaseBatch: filesOfCall().describe('files per `release` call'),
+  pollLeastSeconds: seconds().default(30).describe('minimum time between `poll` calls'),
+  pollMostSeconds: seconds().default(600).describe('maximum time between `poll` calls'),
   callSeconds: seconds().default(300).describe('timeout of `stage`, `poll` and `release`'),
   silenceSeconds: seconds().default(600).describe('maximum time without output from `fetch`'),
   ...waitSettings,

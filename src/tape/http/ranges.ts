@@ -128,14 +128,14 @@ function checkVersion(
     const [has, had] = [now[key], version[key]];
     if (has === undefined || had === undefined) continue;
     if (has !== had) {
-      const text = `its ${VALIDATORS[key]} is ${has}, and was ${had}`;
+      const text = `its ${VALIDATORS[key]} is ${has}, but was ${had}`;
       throw new ChangedError(`${name} was replaced while it was being read: ${text}`);
     }
     if (key === 'tag') return;
     isSame ||= key !== 'size';
   }
   if (isSame) return;
-  const text = 'sends neither the ETag, the Last-Modified nor the digest that it sent before';
+  const text = 'no longer sends the ETag, the Last-Modified or the digest that it sent before';
   throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 

@@ -88,7 +88,7 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
   if (location === undefined || !URL.canParse(location, from))
     throw refuse(`to ${quote(location ?? '')}, which is not a URL`);
   const to = new URL(location, from);
-  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, but only redirects of GET are followed`);
+  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, but only GET redirects are followed`);
   if (count > MAX_REDIRECTS) throw refuse(`${count} times, the last time to ${nameOf(to)}`);
   if (to.protocol !== from.protocol && to.protocol !== 'https:') {
     throw refuse(`from ${from.protocol.slice(0, -1)} to ${nameOf(to)}, which is not followed`);

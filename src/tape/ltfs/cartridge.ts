@@ -186,7 +186,7 @@ export class LtfsVolume implements ListableVolume {
     const parts = logical.slice(top.length + 1).split('/');
     const isPlain = logical === prefix || parts.every((part) => !['', '.', '..'].includes(part));
     if (isBelow && isPlain && !logical.includes('\0')) return parts.join('/');
-    const why = isBelow ? 'is not a path of a file' : `is not below ${prefix}, the prefix of this library`;
+    const why = isBelow ? 'is not the path of a file' : `is not below ${prefix}, the prefix of this library`;
     throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
   }
 
@@ -230,7 +230,7 @@ async function findBase(mountPoint: string, root: string): Promise<string> {
   const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
   await access(base, constants.R_OK | constants.X_OK);
   if (base === mounted || base.startsWith(`${mounted}/`)) return base;
-  throw new VolumeError('PERMANENT', `the directory ${root} of the cartridge links to ${base}, outside the cartridge`);
+  throw new VolumeError('PERMANENT', `the directory ${root} on the cartridge links to ${base}, outside the cartridge`);
 }
 
 function explainRoot(name: string, root: string, error: unknown): TapeError {

@@ -194,7 +194,7 @@ function flock(fd: number, file: string, seconds: number, signal: AbortSignal): 
       said = (said + text).slice(0, 1000);
     });
     child.on('error', (error) => {
-      reject(new LibraryError('POLICY', `flock of util-linux cannot be run: ${messageOf(error)}`, { cause: error }));
+      reject(new LibraryError('POLICY', `flock (util-linux) cannot be run: ${messageOf(error)}`, { cause: error }));
     });
     child.on('close', (code) => {
       if (code === 0) resolve(true);

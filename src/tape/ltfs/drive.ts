@@ -106,7 +106,7 @@ export class Drive {
       if (ltfs && !(await this.isMounted())) return ltfs;
       ltfs?.close();
     } while (performance.now() < deadline);
-    throw new DriveError('TRANSIENT', `LTFS of ${name} (${device}) did not exit within ${seconds.unmount} s`);
+    throw new DriveError('TRANSIENT', `LTFS for ${name} (${device}) did not exit within ${seconds.unmount} s`);
   }
 
   private async unmount(signal: AbortSignal): Promise<void> {

@@ -75,8 +75,7 @@ export class LtfsLibrary implements DriveLibrary {
   ): Promise<ListableVolume> {
     signal.throwIfAborted();
     const { settings, locks, changer } = this;
-    if (!BARCODE.test(volume))
-      throw new TapeError('PERMANENT', `${quote(volume)} is not a valid barcode of a cartridge`);
+    if (!BARCODE.test(volume)) throw new TapeError('PERMANENT', `${quote(volume)} is not a valid cartridge barcode`);
     const how = { drive: new Drive(drive, { settings, locks, changer }), settings, waitSeconds };
     return await LtfsVolume.open(volume, how, signal);
   }

@@ -27,7 +27,7 @@ function commandOf(usual: string, known: readonly string[]) {
     const [program = ''] = command;
     return PLAIN_NAME.test(program)
       ? undefined
-      : `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${quote(program)}`;
+      : `must begin with the file name of a program in TAPEGATE_LIBRARY_DIR/programs, not ${quote(program)}`;
   };
   return texts()
     .superRefine((command, ctx) => {
@@ -91,12 +91,12 @@ export const ltfsSettings = settingsOf({
     .refine((drives) => Object.keys(drives).length > 0, DRIVES)
     .transform((drives, ctx) => nameDrives(drives, ctx))
     .describe('drives by name'),
-  root: directory().default('/').describe('directory of a cartridge that contains the files below `prefix`'),
+  root: directory().default('/').describe('directory on each cartridge with the files below `prefix`'),
   prefix: directory().default('/').describe('catalogue prefix that corresponds to `root`'),
   locks: file().optional().describe('directory for lock files; default: in the data directory'),
   mountTable: file().default('/proc/self/mountinfo').describe('path of the mount table'),
-  commands: commands.prefault({}).describe('command of each step'),
-  seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
+  commands: commands.prefault({}).describe('command for each step'),
+  seconds: timeLimits.prefault({}).describe('time limit for each step, in seconds'),
 });
 
 /** The default commands. Unlike a site's own commands, the default commands run programs from the system's PATH. */

@@ -145,7 +145,7 @@ class Reading {
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
     if (ETag === expected) return;
     const name = this.calls.nameOf(this.wanted.key);
-    throw new ChangedError(`${name} was replaced while it was read: it has the ETag ${ETag}, and had ${expected}`);
+    throw new ChangedError(`${name} was replaced while it was read: its ETag is ${ETag}, but was ${expected}`);
   }
 
   /**
@@ -200,7 +200,7 @@ class Reading {
 
   private differs({ algorithm, value }: Expected, found: string | undefined): TapeError {
     const name = this.calls.nameOf(this.wanted.key);
-    const text = `the bytes received of ${name} have ${algorithm} ${found}, but S3 reports ${value}`;
+    const text = `the bytes received for ${name} have ${algorithm} ${found}, but S3 reports ${value}`;
     return new TapeError('TRANSIENT', text);
   }
 }

@@ -74,7 +74,7 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
-  ctx.addIssue(`must each be a path prefix, "=" and a key prefix, not ${quote(given)}`);
+  ctx.addIssue(`must contain path prefixes, each followed by "=" and a key prefix, not ${quote(given)}`);
   return z.NEVER;
 });
 
@@ -88,7 +88,9 @@ const amount = () =>
     .optional();
 
 const given = settingsOf({
-  bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe('bucket of the objects'),
+  bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe(
+    'bucket that contains the objects',
+  ),
   region: text('the name of a region', /^[A-Za-z0-9-]{1,64}$/).describe('region of the bucket'),
   endpoint: webUrl().optional().describe('endpoint URL of a provider other than AWS'),
   forcePathStyle: flag()
@@ -112,7 +114,7 @@ const given = settingsOf({
   concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),
   readParts: integer(1, 32).default(4).describe('concurrent parts per file read'),
   partMegabytes: integer(1, 256).default(4).describe('size of a part; a reader uses readParts times this much memory'),
-  timeoutSeconds: seconds(600).default(60).describe('timeout of a response, and of each read from its body'),
+  timeoutSeconds: seconds(600).default(60).describe('timeout for a response, and for each read from its body'),
   currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
     .optional()
     .describe('currency of the prices'),

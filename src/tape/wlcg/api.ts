@@ -263,8 +263,7 @@ class Discovery {
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
-    if (!endpoints)
-      throw new LibraryError('TRANSIENT', `${where} reports no endpoints of a tape API, but ${quote(text)}`);
+    if (!endpoints) throw new LibraryError('TRANSIENT', `${where} reports no tape API endpoints, but ${quote(text)}`);
     const found = endpoints.find(({ version }) => VERSION.test(version));
     if (!found) {
       const versions = endpoints.map(({ version }) => quote(version)).join(', ') || 'none';

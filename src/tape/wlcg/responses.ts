@@ -128,8 +128,8 @@ export function findFailure(
   const words = [said, ofInfo].filter((each) => each !== undefined).join('; ');
   const tell = (errorClass: TapeError['errorClass'], what: string) =>
     new TapeError(errorClass, `${JSON.stringify(file.path)} ${what}${words === '' ? '' : `: ${words}`}`);
-  if (locality === 'LOST') return tell('PERMANENT', 'is lost there');
-  if (locality === 'NONE') return tell('PERMANENT', 'has no data there, like a directory or an empty file');
+  if (locality === 'LOST') return tell('PERMANENT', 'is lost');
+  if (locality === 'NONE') return tell('PERMANENT', 'has no data: it may be a directory or an empty file');
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
   if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;

@@ -31,7 +31,7 @@ const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
  */
 const safeUrl = () =>
   webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
-    error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,
+    error: ({ input }) => `must begin with https:// (or http:// for this host), not ${quote(String(input))}`,
   });
 
 const origin = safeUrl()
@@ -108,7 +108,7 @@ const given = settingsOf({
   pollMostSeconds: seconds().optional().describe('maximum time between polls'),
   connectSeconds: seconds().default(30).describe('timeout for opening a connection'),
   answerSeconds: seconds().default(120).describe('timeout for the response header'),
-  silenceSeconds: seconds().default(120).describe('timeout of each read from a response body'),
+  silenceSeconds: seconds().default(120).describe('timeout for each read from a response body'),
   sockets: integer(1, 1024).default(64).describe('concurrent connections for file data'),
   ...waitSettings,
 });
@@ -182,7 +182,7 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
   if (/\/\.{1,2}(\/|$)/.test(normal))
     throw new TapeError(
       'PERMANENT',
-      `${quote(path)} has a component "." or "..", which a path of the library cannot have`,
+      `${quote(path)} has a component "." or "..", which is not allowed in this library`,
     );
   if (!normal.isWellFormed()) throw new TapeError('PERMANENT', `${quote(path)} is not valid Unicode`);
   return remote + normal.slice(own.length);

@@ -62,7 +62,7 @@ function OneQuota({ user }: { user: string }) {
       <details>
         <summary>Show as a table</summary>
         <Table
-          label={`Usage of the quota of ${quota.user}`}
+          label={`Usage of quota ${quota.user}`}
           columns={pointColumns}
           rows={[...quota.history].reverse()}
           keyOf={({ at }) => at}
@@ -81,7 +81,7 @@ function Room({ user, size, used }: { user: string; size: string; used: string }
   const taken = share(used, size);
   return (
     <>
-      <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Used quota of ${user}`} />
+      <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Quota used by ${user}`} />
       <p class="facts">
         {formatBytes(used)} of {formatBytes(size)} used
       </p>

@@ -53,7 +53,7 @@ function describeRequested(request: ShownRequest): ComponentChildren {
   if (request.pattern)
     return (
       <>
-        All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, including later files
+        All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, including files added later
       </>
     );
   const paths = request.filesTotal + request.filesReleased + countExcluded(request);

@@ -57,7 +57,7 @@ export function OptionFields({ options, onChange }: { options: Options; onChange
           To
           <input
             type="email"
-            placeholder="address of the quota"
+            placeholder="the quota's address"
             value={options.address}
             onInput={(event) => set({ address: event.currentTarget.value })}
           />

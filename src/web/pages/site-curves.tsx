@@ -64,7 +64,7 @@ export function CurvesPage() {
       ))}
       <details>
         <summary>Show as a table</summary>
-        <Table label="Data of the charts" columns={pointColumns} rows={[...points].reverse()} keyOf={({ at }) => at} />
+        <Table label="Chart data" columns={pointColumns} rows={[...points].reverse()} keyOf={({ at }) => at} />
       </details>
     </>
   );

@@ -28,7 +28,7 @@ const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] =
     title: 'Quota',
     cell: ({ user, used, size }) => (
       <>
-        <Bar value={share(used, size)} label={`Used quota of ${user}`} />
+        <Bar value={share(used, size)} label={`Quota used by ${user}`} />
         {formatBytes(used)} of {formatBytes(size)}
       </>
     ),

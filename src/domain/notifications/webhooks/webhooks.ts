@@ -126,7 +126,7 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
     sql`SELECT count(*)::int AS count FROM webhook WHERE quota_id IS NOT DISTINCT FROM ${quotaId}::int`,
   );
   if (!row || row.count < MAX_WEBHOOKS) return;
-  const whose = user === undefined ? 'for all users' : `for the quota of ${quote(user)}`;
+  const whose = user === undefined ? 'for all users' : `for quota ${quote(user)}`;
   throw new InvalidInputError('url', `cannot be added: there are already ${row.count} webhooks ${whose}, the maximum`);
 }
 
