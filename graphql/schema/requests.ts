@@ -288,7 +288,7 @@ const RequestFileStateType = builder.enumType('RequestFileState', {
   }),
 });
 export const ErrorClassType = builder.enumType('ErrorClass', {
-  description: 'The class of an error, which determines whether and when the file is retried.',
+  description: 'The error class, which determines whether and when the file is retried.',
   values: describeValues<ErrorClass>({
     TRANSIENT: 'A temporary error.',
     PERMANENT: 'An error that retries cannot fix.',

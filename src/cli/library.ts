@@ -124,8 +124,8 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 
 /** Text at the end of the help for commands that have the option `--set`. */
 const SECRETS = `
-Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the
-engines. Settings contain their names: --set 'read=["tape-read"]', --set
+Programs and secrets are files in TAPEGATE_LIBRARY_DIR on hosts with engines.
+Settings contain their names: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /**

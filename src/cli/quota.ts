@@ -107,7 +107,7 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   const { user: removed, tokens, memberOf, ruledDirectories } = quota;
   printLine(`quota ${removed} is removed; its ended requests are still listed`);
   if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer valid for ${removed}`);
-  if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
+  if (memberOf.length > 0) printLine(`${removed} is no longer a member of these quotas: ${memberOf.join(', ')}`);
   if (ruledDirectories.length > 0) {
     printLine(
       `rules of ${ruledDirectories.join(', ')} still name ${removed}, and will apply to any new user with this name`,

@@ -80,8 +80,8 @@ const createEventOption = () =>
   new Option('--event <events...>', 'events to send (default: all)').choices(Object.keys(events));
 
 const SECRET_HELP = `
-The command prints only the secret, and prints it once. The receiver verifies
-the signatures of messages with it.`;
+The command prints only the secret, and prints it once. The receiver uses
+it to verify the signatures of messages.`;
 
 interface SettingOptions extends OutputOptions {
   url?: string;

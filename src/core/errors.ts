@@ -134,10 +134,7 @@ export class ForbiddenError extends UserError {
 
 export class EventsGoneError extends UserError {
   constructor(after: bigint, last: bigint) {
-    super(
-      'EVENTS_GONE',
-      `the events up to ${last} are no longer stored: subscribe again without after, not after ${after}`,
-    );
+    super('EVENTS_GONE', `events up to ${last} are no longer stored: subscribe without after, not after ${after}`);
   }
 }
 

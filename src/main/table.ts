@@ -69,8 +69,8 @@ export const commandFiles = {
           line: 'Set the priority of a request',
           help: 'Set the priority of a request. Files of a request with a higher priority are recalled first. The default is 0.',
         },
-        'release [options] <id>': 'Release some files of a request before it ends',
-        'retry [options] <id>': 'Retry the failed files of a request',
+        'release [options] <id>': 'Release some files in a request before it ends',
+        'retry [options] <id>': 'Retry the failed files in a request',
       },
     ],
   }),
@@ -233,7 +233,7 @@ export const commandFiles = {
       () => import('../cli/takeover.js'),
       {
         'takeover [options]': {
-          line: 'Take over disks and libraries of another Tapegate',
+          line: 'Take over the disks and libraries of another Tapegate',
           help: 'Take over the restore disks and libraries of another Tapegate, for example after restoring a copy of its database. The other Tapegate stops.',
         },
       },

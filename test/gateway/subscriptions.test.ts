@@ -50,7 +50,7 @@ describe.each(transports)('over %s', (_name, open) => {
       CHANGES,
       { after: 4e15 },
       'INVALID_INPUT',
-      expect.stringMatching(/^after must be the id .*, not 40+$/),
+      expect.stringMatching(/^after must be an event id.*, not 40+$/),
     ],
     ['an impossible event', CHANGES, { after: -1 }, 'INVALID_INPUT', expect.stringMatching(/not -1$/)],
   ] as const)(

@@ -247,7 +247,11 @@ test.each(ways)('bad rows of an inventory are reported with their file, %s', asy
 });
 
 test.each([
-  ['another checksum', { MD5checksum: '0'.repeat(32) }, /part-0\.csv\.gz has MD5 .*, the manifest requires 0{32}: /],
+  [
+    'another checksum',
+    { MD5checksum: '0'.repeat(32) },
+    /part-0\.csv\.gz has MD5 .*, but the manifest requires 0{32}: /,
+  ],
   ['another size', { size: 1 }, /part-0\.csv\.gz has \d+ bytes, .*manifest\.json requires 1\n$/],
   ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /cannot find .*data\/away\.csv\.gz of /],
 ])('an inventory whose file has %s is refused', async (_what, change, message) => {

@@ -63,7 +63,7 @@ const requests: BadInput[] = [
   mutate('createRequest', 'without a quota', /Field "quota" of required type "String!"/, { pattern: '/a/' }, 400),
 ];
 
-const SETTINGS = /^settings must be the text of a JSON object/;
+const SETTINGS = /^settings must be a JSON object as text/;
 const DRIVES = /^drives must be a whole number from 1 to 256, not /;
 
 /** Returns a row that adds a library. The library is valid except for the fields in `given`. */

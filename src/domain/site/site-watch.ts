@@ -110,7 +110,7 @@ class Watchers<Item> {
 export const siteParts = {
   DRIVES: 'Drives: mounted volumes, active recalls and engines',
   QUEUE: 'Waiting recalls, and the plan',
-  DISKS: 'Restore disks: their free space, as engines measure it',
+  DISKS: 'Restore disks: their free space, measured by engines',
   SUSPENSIONS: 'Suspensions',
   LIBRARIES: 'Libraries: their settings and availability',
   PROCESSES: 'Running gateways and engines',

@@ -43,7 +43,7 @@ Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
   TAPEGATE_AUTH                    authentication: token, oidc, proxy, certificate, legacy, open
   TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  address of the gateway for users, and its other names
-  TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          files of the certificate and key for https
+  TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          certificate and key files for https
   DATABASE_URL, DATA_DIR           PostgreSQL server, or directory of an embedded one (default: ./data)
   DEMO, ENGINE                     "off": start without a demo archive, without an engine
   DRIVES                           number of drives of the first library (default: 2)
