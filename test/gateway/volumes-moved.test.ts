@@ -101,8 +101,8 @@ test('an impossible move is refused by name, and changes nothing', async () => {
     [await move('A6', 'GONE1'), 'InvalidInput', gone('volume "GONE1" was retired: worn out')],
     [await move('A6', 'GONE2'), 'InvalidInput', gone('volume "GONE2" was retired: it does not accept new files')],
     [await move('GONE2', 'B6'), 'NotFound', 'volume "GONE2" contains no files'],
-    [await move('A6', 'B6'), 'InUse', taken('2 of volume "B6"', '/four/there', '"/four/b" of volume "A6"')],
-    [await move('A7', 'B7'), 'InUse', taken('5 of volume "B7"', '/four/second', '"/four/c" of volume "A7"')],
+    [await move('A6', 'B6'), 'InUse', taken('2 on volume "B6"', '/four/there', '"/four/b" on volume "A6"')],
+    [await move('A7', 'B7'), 'InUse', taken('5 on volume "B7"', '/four/second', '"/four/c" on volume "A7"')],
     [await move('A9', 'B9'), 'InUse', twice],
   ];
   for (const [told, __typename, message] of refused) expect(told).toEqual({ __typename, message });

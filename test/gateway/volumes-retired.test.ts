@@ -242,7 +242,7 @@ test('retired volumes are listed on request, and can be used again after they ar
   await expect(resume(app.ctx, held)).rejects.toThrow('not suspended');
   expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredWhy: null });
   expect(await listVolumes('')).toEqual(before);
-  expect(await reinstate('A6')).toEqual({ __typename: 'NotFound', message: 'volume "A6": not retired' });
+  expect(await reinstate('A6')).toEqual({ __typename: 'NotFound', message: 'volume "A6" is not retired' });
   expect(await reinstate('NONE')).toEqual({ __typename: 'NotFound', message: 'there is no volume "NONE"' });
   await addFiles(app.ctx, [{ path: '/six/a', volume: 'A6' }]);
   expect(await placed('/six/')).toEqual(['/six/a A6:1 -']);

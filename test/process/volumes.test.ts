@@ -211,7 +211,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
     0,
     expect.stringMatching(/^volume CLI2 is in use again; import its files again/),
   ]);
-  expect(await run('volume', 'reinstate', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": not retired\n']);
+  expect(await run('volume', 'reinstate', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2" is not retired\n']);
 });
 
 test('the commands for volumes work beside the database as well', async () => {

@@ -98,7 +98,7 @@ test('a read that continues fails if the strong entity tag has changed', async (
   const next = (from: bigint) => bench.library.read(file, from, quiet(), version)[Symbol.asyncIterator]().next();
   for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
   expect(version).toMatchObject({ tag: '"one"' });
-  await expectFailure(next(4n), ChangedError, 'TRANSIENT', /its ETag is "two", and was "one"$/);
+  await expectFailure(next(4n), ChangedError, 'TRANSIENT', /its ETag is "two", but was "one"$/);
 });
 
 const OLD = { 'last-modified': 'Mon, 01 Jan 2024 00:00:00 GMT' };
