@@ -123,7 +123,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'put', path: '/requests/{id}', name: 'updateRequest', handler: requests.put },
     summary: 'Change a request',
     description:
-      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A later one revives it and charges the quota again.',
+      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A future one revives it and charges the quota again.',
     parameters: [requestId],
     body: [
       {

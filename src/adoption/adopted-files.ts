@@ -106,7 +106,7 @@ function toCatalogueRow(line: number, file: ChosenFile, { report }: Adopting): C
     return undefined;
   }
   if (hereSize !== null && String(hereSize) !== size) {
-    report({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as the catalogue has it` });
+    report({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as in the catalogue` });
     return undefined;
   }
   const verified = readSourceTime(file.verified);

@@ -80,7 +80,7 @@ test('the first and the last email are sent once each, when their files can be r
 
   ${app.restoreDir}/all/a
 
-1 more file will follow, of 2 in total.
+1 more file will follow (2 in total).
 Restored files stay on disk until 2099-01-02 03:04:05 UTC.
 `);
   expect(subjectsTo('all@last.example')).toEqual([]);
@@ -168,11 +168,11 @@ test('the subject says if all files failed, and there is no first email', async 
 
 test.each([
   [
-    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files', 'beyond your quota'] as const),
+    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files', 'over your quota'] as const),
     ...(['2 of 5 files', ' 2 of 5 files; 3 files over the quota'] as const),
   ],
   [
-    ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', "beyond the request's limit"] as const),
+    ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', "over the request's limit"] as const),
     ...(['2 files', ''] as const),
   ],
 ] as const)('the last email lists the files beyond the %s', async (...row) => {

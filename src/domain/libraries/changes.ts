@@ -179,7 +179,7 @@ async function refuseNameless(
   );
   if (!lost) return;
   const known = prefixes.map((each) => quote(each)).join(', ');
-  const problem = `must have a prefix for each file of the library, and ${quote(lost.path)} is not below ${known}`;
+  const problem = `must have a prefix for each file in the library, but ${quote(lost.path)} is not below ${known}`;
   throw new InvalidInputError('settings', problem);
 }
 

@@ -42,8 +42,8 @@ export interface MailFacts {
 
 const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
   UNKNOWN: 'not in the catalogue',
-  QUOTA_FULL: 'beyond your quota',
-  LIMIT: "beyond the request's limit",
+  QUOTA_FULL: 'over your quota',
+  LIMIT: "over the request's limit",
 };
 
 /**
@@ -84,7 +84,7 @@ function composeFirst(facts: MailFacts): Mail {
     ...listCopies(facts).slice(0, 1),
     '',
     rest > 0
-      ? `${plural(rest, 'more file')} will follow, of ${facts.filesTotal} in total.`
+      ? `${plural(rest, 'more file')} will follow (${facts.filesTotal} in total).`
       : 'No more files will follow.',
     `Restored files stay on disk until ${formatTime(facts.retention)}.`,
     ...nameLink(facts),
@@ -127,9 +127,9 @@ function composeLast(facts: MailFacts): Mail {
     `  on disk:  ${missing ? formatFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
     ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
-    ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} beyond your quota`] : []),
+    ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} over your quota`] : []),
     ...(facts.filesOverLimit > 0
-      ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} beyond the request's limit`]
+      ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} over the request's limit`]
       : []),
     ...(facts.filesReleased > 0 ? [`  released: ${plural(facts.filesReleased, 'file')}, as you requested`] : []),
   ];
