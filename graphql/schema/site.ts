@@ -15,7 +15,7 @@ import { bigInt, builder, describeValues, nullable, time } from './builder.js';
 import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
-  description: 'A part of the site, in reports of changes.',
+  description: 'A part of the site that may have changed.',
   values: describeValues<keyof typeof siteParts>(siteParts, '.'),
 });
 

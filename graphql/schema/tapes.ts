@@ -197,7 +197,7 @@ builder.mutationFields((t) => ({
   moveVolume: t.field({
     type: ChosenFilesType,
     description:
-      'Records that a cartridge was copied to another one. Its files are then read from the copy, at the same positions. Does not copy data.',
+      'Records that a cartridge was copied to another one. Its files are then read from the new cartridge, at the same positions. Does not copy data.',
     errors: { types: errors },
     args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'The two volumes.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),

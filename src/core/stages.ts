@@ -56,7 +56,7 @@ export const moves = [
     from: 'UNVERIFIED',
     to: 'ONTAPE',
     by: 'engine, import, doctor',
-    why: 'its copy in the restore area, changed or not written by Tapegate, is missing, or its version is stale',
+    why: 'its changed or unrecorded copy in the restore area is missing, or its version is stale',
   },
   {
     from: 'UNVERIFIED',

@@ -33,7 +33,7 @@ export function register(program: Command): void {
   addPathsOptions(program.command('request'))
     .option(
       '--quota <user>',
-      'quota to charge, by user (default: from config.json, else your own, else your oldest membership)',
+      "charge this user's quota (default: from config.json, else your own, else your oldest membership)",
     )
     .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)
