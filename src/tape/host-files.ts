@@ -38,7 +38,7 @@ export async function checkHost(secret: string, { hostname, port, protocol }: UR
   try {
     listed = (await readFile(file, 'utf8')).split('\n').map((line) => line.trim().toLowerCase());
   } catch (error) {
-    const problem = `cannot read from ${file} which hosts may receive ${secret}: ${messageOf(error)}`;
+    const problem = `cannot read ${file}, the list of hosts that may receive ${secret}: ${messageOf(error)}`;
     throw new LibraryError('POLICY', problem, { cause: error });
   }
   const host = `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;

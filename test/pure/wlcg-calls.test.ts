@@ -249,7 +249,7 @@ test("a token is sent only to the hosts that the host's administrator lists, reg
     stage(),
     LibraryError,
     'POLICY',
-    `cannot read the hosts that may receive ${bench.files.tokenFile} from ${hosts}`,
+    `cannot read ${hosts}, the list of hosts that may receive ${bench.files.tokenFile}`,
   );
   expect(bench.server.calls).toEqual([]);
   writeFileSync(hosts, `element.example.org\n${host}\n`);

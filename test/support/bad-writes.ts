@@ -211,7 +211,7 @@ const findings: BadInput[] = [
       ask(`repairs after ${place}`, CURSOR, `mutation { repairFindings${after} { ${FAILED} } }`),
     ];
   }),
-  ask('findings backwards', /forward pages/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
+  ask('findings backwards', /pages only forward/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
 ];
 
 const NAMES_OR_ALL = /^names must contain a volume, unless all is true/;
