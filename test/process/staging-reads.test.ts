@@ -317,7 +317,7 @@ test('a request that waits because reads of its library pause says why, and ends
     return isLate && part && / pause /.test(part.explanation) && part.explanation;
   });
   expect(explanation).toMatch(
-    /^it is staged at its library, .*: reads of silo pause until \d{4}-\S+Z: the endpoint for bytes is busy$/,
+    /^its library has staged it, .*: reads of silo pause until \d{4}-\S+Z: the endpoint for bytes is busy$/,
   );
   isAway = false;
   clock.advance(4000);

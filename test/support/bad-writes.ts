@@ -57,7 +57,7 @@ const requests: BadInput[] = [
   ),
   ...writers('a parent directory', 'files', ['/fine', '/a/../b'], '^files has a path that contains the part ".."'),
   ...writers('a retention in the past', 'retention', '2001-01-01', '^retention must be in the future').slice(0, 2),
-  mutate('createRequest', 'with both pattern and files', /^pattern and files exclude/, {
+  mutate('createRequest', 'with both pattern and files', /^pattern and files cannot be combined/, {
     ...{ quota: 'alice', pattern: 'a', files: ['/a'] },
   }),
   mutate('createRequest', 'without a quota', /Field "quota" of required type "String!"/, { pattern: '/a/' }, 400),
