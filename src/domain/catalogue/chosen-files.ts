@@ -40,7 +40,7 @@ export function chosenFiles(path: string, field = 'path'): Sql {
   if (path === '/') throw new InvalidInputError(field, 'must be a file or a directory, not "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
   const prefix = checkPath(field, path.slice(0, -1));
-  // `0` follows `/` in byte order, so a path with `0` ends the range of paths below the prefix
+  // in byte order, `0` is the next character after `/`, so all paths below the prefix sort before `<prefix>0`
   return sql`f.path ~>=~ ${`${prefix}/`} AND f.path ~<~ ${`${prefix}0`}`;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
  * allocation and in its free space. Each reservation reduces the disk's unused allocation and its free space. All disks
- * are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed. Engines
+ * are locked while room is reserved. When a recall ends, its reserved bytes are either counted as used or freed. Engines
  * measure disks before the transaction, without locks, because a disk might hang. Engines subtract all reservations
  * from the measured free space, even those made after the measurement, because the reserved bytes might have been
  * written. If no disk has room for a recall, the reason is recorded as the recall's error. Engines skip the recall

@@ -169,8 +169,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
- * waits for one of the files can be added or can end. A new request waits for the lock on the recall, or for the lock
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, requests
+ * that wait for any of these files can be neither added nor ended. A new request waits for the lock on the recall, or for the lock
  * on a file that is not ONTAPE.
  *
  * Requests that are created while the locks are taken are locked without waiting, because their transactions might be
