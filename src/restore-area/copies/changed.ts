@@ -11,7 +11,7 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks the changed copies of files that requests need. If a changed copy has the same bytes as the tape copy, it
+ * Checks the changed copies of files that requests need. If a changed copy still has the tape copy's bytes, it
  * satisfies the requests; otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
