@@ -73,8 +73,11 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
+/** Serves all files, because the modes of the directories are unknown: only the group can read restored files. */
+const transfer = { siteName: 'TEST', webdav: 'all' as const, gateways: new Map<string, string>(), diskCalls: 2 };
 const config = (files: { tlsCert: string; tlsKey: string }) => ({
   ...files,
+  transfer,
   access: { auth: new Set(['token'] as const) },
 });
 

@@ -72,7 +72,7 @@ test('a wrong checksum is reported with both values and retried a few times, and
   expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the tape copy is sha256:/m);
   library.onRead = read;
   expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({
-    stdout: '1 file is verified again\n',
+    stdout: '1 file will be verified again\n',
   });
   await waitForConfirmation('/wrong/1');
   expect((await runCli(['verify'], { env })).stdout).toBe('no verification has failed\n');

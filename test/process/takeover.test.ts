@@ -130,7 +130,7 @@ describe('a site with one engine', () => {
     mkdirSync(library); // as if the library were not mounted
     await withEngine(site.app, site.library, () => waitFor('the owner record', isOwned));
     expect(readdirSync(library)).toEqual([]);
-    const started = `jsonb_set(place, '{started}', '"1"')`;
+    const started = `jsonb_set(location, '{started}', '"1"')`;
     const { ctx } = site.app;
     const copied = { ...ctx, db: { ...ctx.db } }; // a new process
     await site.query(`UPDATE site_identity SET location = ${started}, is_stamping = true`);

@@ -141,6 +141,6 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   ]);
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '101')).toEqual([
     2,
-    expect.stringContaining('--max-withdrawn must be a whole number of percent, not "101"'),
+    expect.stringContaining('--max-withdrawn must be a whole number from 0 to 100, not "101"'),
   ]);
 });

@@ -130,8 +130,8 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
   };
 }
 
-/** Matches the line numbers at the start of an error message, such as `line 3: …` or `lines 3 and 70000: …`. */
-const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
+/** Matches the line numbers at the start of an error message, such as `line 3: …` or `lines 3 and 70000 contain …`. */
+const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: | contain )/gm;
 
 function nameLines(parts: readonly Part[], numbers: string): string {
   const named = numbers.split(' and ').map((text) => {
