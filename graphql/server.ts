@@ -1,7 +1,7 @@
 /**
  * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
- * and /graphql/stream under the same rules (graphql/subscriptions/event-streams.ts). `readParams` reads the request
- * parameters for Yoga or graphql-sse, whichever serves the request.
+ * and /graphql/stream (graphql/subscriptions/event-streams.ts). `readParams` reads the request parameters for Yoga or
+ * graphql-sse, whichever serves the request.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -57,7 +57,7 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    maxRequestBodySize: false, // not limited here, because the gateway has already limited and read the body
+    maxRequestBodySize: false, // the gateway has already limited and read the body
     parserAndValidationCache: false, // the gateway itself checks and caches documents
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
@@ -116,7 +116,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
-  req.headers.accept = type; // pass only the preferred type, because Yoga ignores the weights of media types
+  req.headers.accept = type; // pass only the preferred type, because Yoga ignores media types' weights
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
   res.status(response.status).setHeaders(response.headers);
@@ -175,7 +175,8 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress a mutation's result: if it contains the caller's text, its size could reveal a new token
+      // do not compress a mutation's result: if the result contains text from the caller, its size could reveal a new
+      // token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));

@@ -90,7 +90,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   },
 });
 
-/** For each node type, the operation that a caller must be permitted to call to read its nodes. */
+/** Operations by node type. A caller may read a type's nodes if it may call the type's operation. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],
@@ -107,8 +107,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw: this function
- * also runs while a document's cost is computed, and an error would then fail the whole document.
+ * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw, because an
+ * error while a document's cost is computed would fail the whole document.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -116,8 +116,8 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. A file that path rules hide cannot be seen, and so appears to be missing.
- * The GraphQL types `Request` and `Quota` check access to their own nodes.
+ * Returns whether the caller may see a node. A file that path rules hide appears to be missing. The GraphQL types
+ * `Request` and `Quota` check access to their own nodes.
  * @throws InvalidInputError, ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
@@ -131,10 +131,7 @@ async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 
-/**
- * Returns whether the database would accept an id: a serial number of 8 bytes for tape files, or 4 bytes for other
- * types.
- */
+/** Returns whether an id is a positive integer that fits into 8 bytes for tape files, or 4 bytes for other types. */
 function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
 }
@@ -187,7 +184,7 @@ builder.mutationType({
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 
-/** Returns the options for a field or argument that has a description. */
+/** Returns options for a field or argument, including its description. */
 export const time = (description: string) => ({ type: 'DateTime', description }) as const;
 export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
 export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
@@ -200,7 +197,7 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
-/** Computes the cost of a connection from its page size. The costs of nested lists multiply. */
+/** Computes the cost of a connection from its page size. The costs of nested lists are multiplied. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }

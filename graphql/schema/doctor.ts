@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Query cost of listing findings or counting the rows to check, because either operation reads whole tables. */
+/** Query cost of listing findings or counting the rows to check. The cost is high because both read whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({

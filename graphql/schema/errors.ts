@@ -1,6 +1,6 @@
 /**
- * Defines types for expected failures. If a field does not have a result union, an expected failure becomes a GraphQL
- * error with its message and a code.
+ * Defines the GraphQL types for expected failures. If a field does not have a result union, an expected failure becomes
+ * a GraphQL error with a message and a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
@@ -92,7 +92,7 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers each error's request context for the log. */
+/** Remembers the request context in which the errors occurred, for the log. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
@@ -139,8 +139,8 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
- * Reads an object that was just changed. If reading it fails temporarily, throws an UnconfirmedError, so that the
- * client does not repeat the change.
+ * Reads an object that was just changed. If the read fails temporarily, throws an UnconfirmedError, so that the client
+ * does not repeat the change.
  */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
@@ -151,8 +151,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes every failing resolver return a rejected promise. If a list item failed synchronously, the executor would
- * abandon the list, and the earlier items' unhandled rejections would end the process.
+ * Makes all resolvers return a rejected promise instead of throwing an error. If a list item failed synchronously, the
+ * executor would abandon the list, and the earlier items' unhandled rejections would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

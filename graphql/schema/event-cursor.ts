@@ -1,6 +1,6 @@
 /**
- * Lets clients resume streams of server-sent events: the field `id:` of an event becomes the request header
- * `Last-Event-ID`.
+ * Lets clients resume streams of server-sent events: a client sends the id of the last event that it received in the
+ * request header `Last-Event-ID`.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -13,8 +13,8 @@ export interface EventCursor {
 }
 
 /**
- * Watches events from the client's cursor, and records the cursor of each event. The header `Last-Event-ID` overrides
- * the argument `after`, because a browser reconnects to the same URL.
+ * Yields the events after the client's cursor, and records each event's id. The header `Last-Event-ID` overrides the
+ * argument `after`, because a browser that reconnects sends the original `after` again.
  * @param isResumable returns whether a client can safely resume after an event
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */

@@ -58,7 +58,8 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
 }
 
 /**
- * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or it will be removed soon.
+ * Returns the id of the restore disk that contains a file's copy; null if the file does not have a copy, or the copy
+ * will be removed soon.
  */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
@@ -95,7 +96,7 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 /**
- * Returns the path under which `/webdav` serves a file. rest/v1/paths.ts defines this path, too, but GraphQL must not
+ * Returns the URL path of a file in the WebDAV API. rest/v1/paths.ts also computes this path, but GraphQL must not
  * import REST.
  */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
@@ -218,7 +219,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page: an estimated total must not be lower */
+/** @param found the number of files on the page, which is the minimum for an estimated total */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -248,11 +249,11 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Results of `selectsCommon`, by a field's query nodes, which all files in a list share. */
+/** Results of `selectsCommon`, by a field's query nodes. All files in a list share the same query nodes. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
 /**
- * Returns whether a query selects only `commonFileFields` for its files.
+ * Returns whether a query selects only fields in `commonFileFields` for its files.
  * @param path field names from the resolver's field down to the files
  */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
@@ -392,7 +393,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Expected number of entries in a directory. */
+/** Query cost of listing a directory: the expected number of entries. */
 const DIRECTORY_COMPLEXITY = 50;
 
 const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement({

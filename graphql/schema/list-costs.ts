@@ -5,8 +5,8 @@ import { type GraphQLSchema, isObjectType } from 'graphql';
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds a tenth of the number of values in list arguments to the field's cost. Each alias of the field adds to the cost,
- * because each alias reads the values again.
+ * Adds 0.1 to a field's cost for each value in its list arguments. Each alias of the field adds to the cost, because
+ * each alias reads the values again.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -1,6 +1,7 @@
 /**
- * Reads pages of lists, and batches of values, without Prisma's own pagination. Prisma would read all of a nested list
- * to return one page. After a cursor, Prisma would not find any rows if the cursor's own row has left the list.
+ * Reads pages of lists, and batches of values, without Prisma's own pagination. To return one page of a nested list,
+ * Prisma would read the whole list. If the cursor's row has left the list, Prisma would not find any rows after the
+ * cursor.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -86,8 +87,8 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 interface InnerPages<Row> {
   descending?: boolean;
   /**
-   * Reads one page for each parent, all in one statement. Fields that read the same columns must share one `read`
-   * function.
+   * Reads one page for each parent, with a single SQL statement. Fields that read the same columns must share one
+   * `read` function.
    */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
@@ -99,8 +100,8 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 type ByField = Map<object | undefined, PageReader>;
 
 /**
- * Page readers for an HTTP request. The keys of the nested maps are the `read` function and the query's field. A reader
- * reads one field's pages for all parent objects.
+ * Page readers, by the HTTP request's context, the `read` function and the query's field. Each reader reads one field's
+ * pages for all parent objects.
  */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
@@ -172,8 +173,8 @@ function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key
 
 /**
  * Returns a page of a list at the root of the schema. The cursors have the same format as Pothos' `prismaConnection`,
- * but Tapegate's own statement reads the rows.
- * @param page reads the rows of a page
+ * but Tapegate reads the rows with its own SQL statement.
+ * @param page reads a page's rows
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
   args: DefaultConnectionArguments,
@@ -188,7 +189,7 @@ export async function resolveRootPage<Row extends object, Key extends string | n
   return await resolveCursorPage(args, cursors, { keyOf, find: page });
 }
 
-/** @throws InvalidInputError if the cursor does not have the format of `prismaConnection` */
+/** @throws InvalidInputError if the cursor is not in the format that `prismaConnection` uses */
 function parseCursor(cursor: string, side: Side): unknown {
   try {
     return parsePrismaCursor(cursor);
@@ -287,7 +288,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 /**
  * Returns a batching loader, which loads all keys requested in one turn of the event loop with a single call. The
  * loader does not cache, so that a mutation's response contains the changed values.
- * @param load returns the values by key, without the keys that do not have a value
+ * @param load returns the values by key, and omits keys that do not have a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

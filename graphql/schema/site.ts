@@ -1,4 +1,4 @@
-/** Defines data about the whole site for dashboards: changes, history and processes. */
+/** Defines the GraphQL types for dashboards of the whole site: changes, history and processes. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { readFence } from '../../src/domain/ownership.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../../src/domain/site/curves.js';
@@ -72,7 +72,7 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-/** Expected number of points in a history. */
+/** Query cost of a history: the expected number of points. */
 const HISTORY_COMPLEXITY = 100;
 
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({

@@ -23,7 +23,7 @@ export async function findVolume(ctx: Context, id: number | null): Promise<Volum
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Query cost of a volume's figures, for which PostgreSQL counts all files on the volume. */
+/** Query cost of a volume's file counts. To compute them, PostgreSQL reads the rows of all files on the volume. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

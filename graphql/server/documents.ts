@@ -39,8 +39,8 @@ const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status:
 const MAX_TEXT = 256 * 1024;
 
 /**
- * Maximum number of fields and fragment spreads in a document. Without a limit, validation could take long, because it
- * compares fields with each other.
+ * Maximum number of fields and fragment spreads in a document. Without a limit, validation could take a long time,
+ * because it compares fields with each other.
  */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
@@ -134,7 +134,7 @@ export function ownRules({ introspection }: { introspection: boolean }): Validat
  */
 const MAX_CHARACTERS = 100_000;
 /**
- * Maximum length of a cached document, in characters. A larger document is not cached, so that it does not displace all
+ * Maximum length of a cached document, in characters. A longer document is not cached, so that it does not displace all
  * other documents.
  */
 const MAX_DOCUMENT = 10_000;
@@ -152,8 +152,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field, and
- * executors do not expect that.
+ * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field,
+ * which executors do not expect.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
@@ -261,7 +261,7 @@ interface Excess {
   allowed: number;
 }
 
-/** @param message an error message, which should contain both numbers */
+/** @param message an error message, which should contain the found and the allowed number */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   // use the HTTP status for invalid documents
@@ -309,8 +309,8 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys in an object among the variables. Every input object in the schema has fewer fields. Without a
- * limit, an error message would contain all keys of a large object.
+ * Maximum number of keys in any object in an operation's variables. Every input object in the schema has fewer fields.
+ * Without a limit, an error message would contain all keys of a large object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;

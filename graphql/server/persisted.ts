@@ -1,6 +1,6 @@
 /**
- * Finds trusted documents, which clients name instead of sending their text. Trusted documents must pass the same
- * checks as documents that clients send. Yoga's own plugin is not used, because it does not support event streams,
+ * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents must pass the
+ * same checks as documents that clients send. Yoga's own plugin is not used, because it does not support event streams,
  * callers, or trusted documents sent as text.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';

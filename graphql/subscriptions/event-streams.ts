@@ -31,7 +31,7 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 export interface Pipeline {
   /**
-   * @returns a request's parameters, with the text of the document that the request names
+   * @returns a request's parameters, in which the document's text replaces its id
    * @throws HttpError
    */
   readParams(req: Request): Promise<Params>;
@@ -54,7 +54,10 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
-/** Limits for streams. Without `take`, streams are unlimited; without `keep`, characters are unlimited. */
+/**
+ * Limits for streams. Without `take`, the number of streams is unlimited; without `keep`, the size of subscriptions is
+ * unlimited.
+ */
 export interface StreamLimits {
   /**
    * Counts a stream against a caller's limit. Returns a function that stops counting the stream.
@@ -62,7 +65,7 @@ export interface StreamLimits {
    */
   take?: (req: Request) => () => void;
   /**
-   * Counts a subscription's characters against a caller's limit, because the text stays in memory until the
+   * Counts the characters in a subscription's text against a caller's limit, because the text stays in memory until the
    * subscription ends. Returns a function that subtracts the characters from the caller's count.
    */
   keep?: (req: Request, characters: number) => () => void;
@@ -93,7 +96,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** The stream to which the request's token belongs; undefined if the client has not opened it. */
+  /** The stream to which the request's token belongs; undefined if the client has not opened that stream. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -208,7 +211,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // graphql-sse keeps the id of a rejected operation, so free it
+    // free the operation's id, because graphql-sse keeps it even if the operation is rejected
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -269,7 +272,7 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // count the query against the limit until the client has read its result, which stays in memory
+            // count the query against the limit until the client has read the result, because the result uses memory
             if (stream?.token) await untilTaken(stream);
             return result;
           }
@@ -303,7 +306,7 @@ export class EventStreams {
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // use the query's length if it is larger: a request for a persisted document contains only the document's id
+    // a request for a persisted document is shorter than the document, because it contains only the document's id
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -487,7 +490,10 @@ function toPlain(error: Error): GraphQLError {
 
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
 
-/** Returns whether the client wants an event stream. The client must name the media type explicitly. */
+/**
+ * Returns whether the client wants an event stream. The `Accept` header must contain `text/event-stream`; a wildcard is
+ * not enough.
+ */
 function wantsStream(req: Request, stream: Stream | undefined): boolean {
   const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
   return /text\/event-stream/i.test(req.get('accept') ?? '') && acceptedOf(req, types) === EVENT_STREAM;

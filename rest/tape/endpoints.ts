@@ -92,7 +92,7 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // send a partial response, which the specification allows: the client then sends the remaining paths again
+  // send a partial response, which the specification allows: the client sends the remaining paths again
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);

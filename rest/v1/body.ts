@@ -14,8 +14,8 @@ const string = z.string(must('a string'));
 const optionalString = string.nullish();
 
 /**
- * The user whose quota is charged. All other fields in a request body are optional. An empty name counts as an unknown
- * user.
+ * The user whose quota is charged. The user is the only required field in a request body. An empty name counts as an
+ * unknown user.
  */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),

@@ -1,13 +1,13 @@
-/** Paths in the WLCG Tape REST API, which are the same as in file URLs. */
+/** Converts between logical paths and paths in file URLs, which the WLCG Tape REST API also accepts. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
 /** The start of the path in every file URL, before the file's logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path, with single slashes and without a trailing slash. If a path begins with `WEBDAV_ROOT`, as
- * in gfal2's requests, removes it and decodes percent-encoding. The caller rejects invalid paths, such as paths with
- * `..`.
+ * Returns the logical path for a client's path, with single slashes and without a trailing slash. If the client's path
+ * begins with `WEBDAV_ROOT`, as in gfal2's requests, removes the prefix and decodes percent-encoding. The caller
+ * rejects invalid paths, such as paths with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');

@@ -71,7 +71,7 @@ export async function sendList<Item>(
 
 /**
  * Sends the bytes of all pages between `head` and `tail`, at the client's pace.
- * @throws Error if the client disconnects or the list is aborted, so that the caller closes the list
+ * @throws Error if the client disconnects or the list is aborted
  */
 export async function sendBytes(
   res: Response,

@@ -85,8 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. If a gateway is known on a host that mounts the disk, redirects
- * the client to that gateway instead.
+ * Returns the error for a copy that cannot be opened. If Tapegate knows a gateway on a host that mounts the disk,
+ * redirects the client to that gateway instead.
  */
 async function explainClosed(
   ctx: Context,

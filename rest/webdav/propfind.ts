@@ -38,7 +38,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // the response stays in memory until the client has read it, so release the slot only then
+  // release the slot when the response closes, because the response stays in memory until the client has read it
   if (res.closed) leave();
   else res.once('close', leave);
 }

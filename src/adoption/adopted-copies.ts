@@ -22,7 +22,7 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of Tapegate's restore disk with the same mount point; null if there is none. */
+  /** Id of Tapegate's restore disk with the same mount point; null if Tapegate does not use the mount point. */
   id: number | null;
 }
 
@@ -176,7 +176,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
 }
 
 export type RemovedName = Pick<OldName, 'fileId' | 'sourcePath' | 'diskId' | 'ino'> & {
-  /** The copy's ctime after the old name was removed; null if the old name was its only name. */
+  /** The copy's ctime after the old name was removed; null if the copy did not have another name. */
   ctimeNs: bigint | null;
 };
 

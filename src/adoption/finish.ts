@@ -159,7 +159,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.sourcePath)) ? { at, target } : undefined;
 }
 
-/** Returns the ctime of the copy that had the old name; null if the old name was its only name. */
+/** Returns the ctime of the copy that had the old name; null if the copy did not have another name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

@@ -1,5 +1,5 @@
 /**
- * Finds the source's copies, and adds a hard link to each at the copy's path in Tapegate. The copy's name in the source
+ * Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. The copy's name in the source
  * also stays.
  */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';

@@ -258,7 +258,10 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
-/** Largest file count that a gateway reports. If the gateway reports this count, there might be more files. */
+/**
+ * Largest file count that a gateway reports. If the gateway reports this count, the actual number of files might be
+ * higher.
+ */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

@@ -65,8 +65,8 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
 }
 
 /**
- * Returns the pagination cursor before the latest `count` entries in the audit log; null if there are no earlier
- * entries.
+ * Returns the pagination cursor before the latest `count` entries in the audit log; null if the log does not contain
+ * earlier entries.
  */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;

@@ -151,7 +151,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes restoring the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
+/** Completes the restore of the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('give a backup directory');
   const earliest = parseZonedTime(options.asOf ?? '');
@@ -178,8 +178,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the earliest possible time of the restored state, and the time to show to people. People see when the backup
- * ended, because PostgreSQL replays the WAL up to that time.
+ * Returns the times at which the backup began and ended. Messages show when the backup ended, because PostgreSQL
+ * replays the WAL up to that time.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

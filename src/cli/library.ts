@@ -170,7 +170,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-/** Returns a text with the number of requests sent to a library, and the number of bytes read from it. */
+/** Returns a text that says how many requests were sent to a library, and how many bytes were read from it. */
 function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);

@@ -110,7 +110,8 @@ async function logout(url: string): Promise<void> {
 }
 
 /**
- * @returns why the identity provider has not revoked the token; undefined if it has, or if no provider issued the token
+ * @returns why the identity provider has not revoked the token; undefined if the token is revoked, or if no provider
+ * issued it
  */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;

@@ -156,9 +156,9 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. Looks for the file
- * in the manifest's directory, in a `data` directory inside or beside it, and at the key's path below each directory
- * above the manifest.
+ * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. Looks in the
+ * manifest's directory, in a `data` directory inside or beside that directory, and at the key's path below each parent
+ * directory.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

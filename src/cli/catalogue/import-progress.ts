@@ -45,7 +45,7 @@ export function createImportView(
         done();
       },
     });
-    return pipeline(source, counter, () => {}) as Transform; // the reader of the returned stream handles its errors
+    return pipeline(source, counter, () => {}) as Transform; // the caller handles the stream's errors
   };
   return { meter, end: () => line.end() };
 }

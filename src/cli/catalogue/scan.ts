@@ -80,7 +80,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // do not fail the scan if unmounting fails, because the next mount moves the cartridge back
+    // do not fail the scan if unmounting fails, because the next mount moves the cartridge back to its slot
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };

@@ -64,7 +64,7 @@ function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of this process's user, or the user id if this host does not know its name. */
+/** Returns the name of this process's user, or the user's id if this host does not know the name. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

@@ -149,7 +149,7 @@ interface GraphqlResult {
   errors?: unknown;
 }
 
-/** Returns the first error. Servers other than Tapegate may send other values than a list of errors. */
+/** Returns the first error. A server other than Tapegate might send something other than a list of errors. */
 function findError(errors: unknown): GraphqlError | undefined {
   const error = Array.isArray(errors) ? errors[0] : undefined;
   return typeof error?.message === 'string' ? error : undefined;
@@ -287,7 +287,7 @@ export async function askNodes<Node, Variables extends PageVariables>(
 /**
  * Yields a subscription's values until the server completes the subscription or the signal aborts. Does not reconnect
  * after a lost connection.
- * @throws ConnectionError if another attempt may succeed; otherwise another CommandError
+ * @throws ConnectionError if another attempt might succeed; otherwise another CommandError
  */
 export async function* follow<Value, Variables extends object>(
   url: string,
@@ -337,7 +337,7 @@ export async function* follow<Value, Variables extends object>(
 
 /**
  * Rejects a response that is not an event stream, such as a proxy's login page.
- * @throws ConnectionError if another attempt may succeed; otherwise another CommandError
+ * @throws ConnectionError if another attempt might succeed; otherwise another CommandError
  */
 async function requireStream(url: string, answer: Response): Promise<void> {
   const { ok, status, headers } = answer;

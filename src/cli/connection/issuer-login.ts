@@ -204,7 +204,10 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
-/** Longest lifetime in milliseconds, 100 years. JSON cannot store the infinite product of a huge number. */
+/**
+ * Longest lifetime in milliseconds, 100 years. Without a limit, a huge number of seconds would become infinity, which
+ * JSON cannot store.
+ */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
 const toLifeMs = (seconds: number): number => Math.min(seconds * 1000, MAX_LIFE_MS);
@@ -230,7 +233,7 @@ export interface DeviceLogin {
  * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
  * provider that supports device login.
  * @param options.audience an additional token audience that the user allows, besides the gateway's own host
- * @returns the provider and the login settings; undefined if the gateway does not offer commands a device login
+ * @returns the provider and the login settings; undefined if the gateway does not offer a device login
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -315,7 +318,10 @@ export function describeLogin(issuer: string, device: DeviceAuthorizationRespons
   return whole !== undefined && isSafe(whole) ? [line, `or at ${whole}, which contains the code`] : [line];
 }
 
-/** Limits in seconds. A timer of Node.js fires at once if its delay is 2^31 ms, about 24.8 days, or longer. */
+/**
+ * Limits in seconds for a device login's times. A Node.js timer fires immediately if its delay is 2^31 ms (about 24.8
+ * days) or longer.
+ */
 const MIN_INTERVAL_SECONDS = 1;
 const MAX_DEVICE_SECONDS = 86_400;
 

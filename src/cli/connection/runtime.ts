@@ -94,8 +94,8 @@ export function openLogFile(descriptor = 2): DestinationStream {
 }
 
 /**
- * Opens a process's database, event feed and log, without migrating the schema. After `attach`, the caller must call
- * `db.pulse.start`.
+ * Opens a process's database, event feed and log, without migrating the schema. The caller must start the database's
+ * pulse with `db.pulse.start`.
  * @param bounds `poolSize` is a child process's maximum number of connections; the log goes to `logTo`, by default
  * standard error
  */

@@ -9,7 +9,7 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
-/** Time to wait for the response `100 Continue`, because some proxies do not send it. */
+/** Maximum time to wait for the response `100 Continue`, which some proxies do not send. */
 const CONTINUE_MS = 1000;
 
 /**

@@ -26,7 +26,7 @@ export interface Login {
   refreshToken?: string | undefined;
   /** End of the token's lifetime, in milliseconds since 1970 by this host's clock; unset if unknown. */
   expiresAt?: number | undefined;
-  /** Lifetime of the token, in milliseconds from its issue to its end. */
+  /** The token's lifetime in milliseconds, counted from when it was issued. */
   lifeMs?: number | undefined;
 }
 
@@ -192,8 +192,8 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
 }
 
 /**
- * Returns a name for this process's host and PID namespace. Two processes with the same name can find each other by
- * process id.
+ * Returns a name for this process's host and PID namespace. If two processes get the same name, they can find each
+ * other by process id.
  */
 function readPidSpace(): string {
   try {

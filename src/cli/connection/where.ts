@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Value used instead of a gateway's URL for this host's database. */
+/** Value that stands for this host's database where a gateway's URL is expected. */
 export const LOCAL = 'here:';
 
 /**
@@ -23,8 +23,8 @@ export function readUrl(): string {
 
 /**
  * Returns the URL of the gateway that a user's command uses, or LOCAL for this host's database. A configured gateway
- * takes precedence, then a database that is configured or that this user can open. If neither exists, the command uses
- * this host's gateway.
+ * takes precedence, then a database that is configured or that this user can open. By default, the command uses this
+ * host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {

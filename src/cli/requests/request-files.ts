@@ -47,7 +47,7 @@ export function pathOnDisk(file: {
 
 /**
  * Prints a path.
- * @throws CommandError if the path contains a line break and paths do not end with NUL
+ * @throws CommandError if the path contains a line break, unless paths in the output end with NUL
  */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
@@ -158,8 +158,8 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
- * the request is active, another line says that missing files might still join the request. Files beyond the request's
- * own limits do not count as missing.
+ * the request is active, another line says that missing files might still be added to the request. Files beyond the
+ * request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -232,7 +232,7 @@ interface UnknownPaths {
   directories: ReadonlySet<string>;
 }
 
-/** Returns lines with the heading and the unknown paths. */
+/** Returns a heading line and lines that list the unknown paths. */
 export function describeUnknown(heading: string, { paths, count, directories }: UnknownPaths): string[] {
   const named = paths.map((path) =>
     directories.has(path) ? `${path} (a directory: use --pattern ${JSON.stringify(`${path}/`)} for its files)` : path,
@@ -250,7 +250,7 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** A waiting request's part in the plan for the drives. */
+/** A waiting request's part of the plan for the drives. */
 export interface WaitingView {
   /** When the plan was made, by the server's clock. */
   at: string;
@@ -262,7 +262,7 @@ export interface WaitingView {
 /** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause between two readings of the plan. The pause is long because each reading scans the whole queue. */
+/** Pause between two reads of the plan. The pause is long because each read scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**

@@ -114,7 +114,7 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Returns whether copies for an active request are at paths other than their archive paths. */
+/** Returns whether an active request has copies at paths other than archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPath;

@@ -37,7 +37,7 @@ export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns a list's limit. Output for scripts is unlimited by default. */
+/** Returns the maximum number of entries to list. Output for scripts is unlimited by default. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;

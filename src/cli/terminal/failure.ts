@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** The interruption of a command. The command does not print an empty message. */
+/** A command's interruption. An empty message is not printed. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
