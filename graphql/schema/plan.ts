@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for the restore plan: drives, the volume queue, and the positions and estimated end times
- * of requests.
+ * Defines the GraphQL types for the restore plan: drives, the volume queue, and requests' positions and estimated end
+ * times.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../../src/core/errors.js';

@@ -15,8 +15,7 @@ export interface Params {
 }
 
 /**
- * Returns the media type that the client prefers, encoded in UTF-8; undefined if the client does not accept any of the
- * types.
+ * Returns the media type that the client prefers; undefined if the client does not accept any of the types in UTF-8.
  */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));

@@ -225,7 +225,7 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** Parses the date in a header. Returns NaN if the header is absent, so that comparisons are false. */
+/** Parses the date in a header. If the header is absent, returns NaN, which makes all comparisons false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /**
@@ -258,9 +258,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each checksum algorithm in the catalogue: its names in the headers `Digest` and `Repr-Digest`, and the encoding
- * of its values in `Digest`. The davix client requests some algorithms under another name (`alias`), and expects that
- * name in the response. `Repr-Digest` always uses base64.
+ * Names of the catalogue's checksum algorithms in the headers `Digest` and `Repr-Digest`, and how `Digest` encodes
+ * their values. The davix client requests some algorithms under another name (`alias`), and expects that name in the
+ * response. `Repr-Digest` always uses base64.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },

@@ -1,8 +1,8 @@
 /**
  * Adopts copies in place, on the source's restore disks. Copies stay until the adoption is finished, even if they are
  * not in a request, because a later adoption might add a request. Until the adoption is finished, copies also keep
- * their names in the source (old names). An old name is recorded with the inode of its file, so that it can be removed
- * safely.
+ * their names in the source (old names). Each old name is recorded with its file's inode, so that the name can be
+ * removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';

@@ -1,7 +1,7 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the old names of copies. An old name is removed before its record, so that the next call can continue
- * after a crash.
+ * and removes copies' old names. An old name is removed before its record, so that the next call can continue after a
+ * crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';

@@ -45,8 +45,8 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
 }
 
 /**
- * Checks one of the source's copies, and adds a hard link to it at its path in Tapegate. @returns the copy; an empty
- * list if the copy was rejected and reported
+ * Checks one of the source's copies, and adds a hard link at the copy's path in Tapegate.
+ * @returns the copy; an empty list if the copy was rejected and reported
  */
 async function tryTake(
   ctx: Context,

@@ -52,7 +52,7 @@ async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<v
   if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));
 }
 
-/** Returns an error message with one line for each file that was not archived, and the remedy if Tapegate knows one. */
+/** Returns an error message with one line for each file that was not archived, and the remedy, if known. */
 async function describeFailed(failed: readonly string[]): Promise<string> {
   const { OTHER_BYTES } = await import('../../engine/archive/batch.js');
   const lines = [

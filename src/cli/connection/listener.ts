@@ -13,7 +13,7 @@ import { CommandError } from '../terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks which user listens at a URL. Does not check URLs with TLS or on other hosts.
+ * Checks which user listens at a URL. Does not check URLs with TLS, or URLs on other hosts.
  * @throws CommandError if the listening user is not root, the caller, the user `tapegate` or the owner of DATA_DIR
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
@@ -45,7 +45,7 @@ function findAccount(name: string): number | undefined {
 }
 
 /**
- * Returns the ids of users with processes that listen on a port, at an address or at all addresses. On systems other
+ * Returns the ids of users whose processes listen on a port, either at `host` or at all addresses. On systems other
  * than Linux, returns an empty list.
  */
 function readListeners(port: number, host: string): number[] {
