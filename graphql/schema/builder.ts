@@ -26,7 +26,7 @@ interface SchemaTypes {
   };
 }
 
-/** Default page size; `MAX_PAGE_SIZE` is the maximum. */
+/** Default and maximum number of items on a page. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 

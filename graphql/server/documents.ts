@@ -46,8 +46,8 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name in a document. Fields without arguments or subfields do not count.
- * Validation compares each pair of fields with the same name, including their subfields.
+ * Maximum number of fields with the same name in a document. Fields that have neither arguments nor subfields do not
+ * count toward the maximum. Validation compares each pair of fields with the same name, including their subfields.
  */
 const MAX_REPEATS = 50;
 

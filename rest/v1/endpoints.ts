@@ -1,6 +1,6 @@
 /**
- * The endpoints of the REST contract: handlers, inputs and responses. The routes, the OpenAPI document and its page are
- * generated from the table of endpoints.
+ * The endpoints of the REST contract: handlers, inputs and responses. The routes, the OpenAPI document and the page
+ * that shows the document are generated from the table of endpoints.
  */
 import type { ErrorRequestHandler, Request, Router } from 'express';
 import type { Logger } from 'pino';

@@ -1,6 +1,6 @@
 /**
  * Sends responses of the REST contract. A body is an array of one object. The header `Content-Type` is exactly
- * `application/json`, without a charset. `Vary` is `Accept, Accept-Encoding`.
+ * `application/json`, without a charset. The header `Vary` is always `Accept, Accept-Encoding`.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
@@ -35,7 +35,7 @@ export function sendError(res: Response, error: unknown): void {
 
 /**
  * Pages of a list that is sent to a client. The sender calls `took` with the number of bytes that the client has read.
- * `signal` aborts the list.
+ * The list is aborted when `signal` aborts.
  */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;

@@ -68,7 +68,7 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Resumes the caller that waits for `written`. Only one caller can wait. */
+  /** Resumes the caller that waits until the buffer can be reused. Only one caller can wait. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {

@@ -56,7 +56,7 @@ export const toSize = (option: string) => (text: string) => readSize(option, tex
 
 /**
  * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander does not
- * allow null as an option's value. `noneToNull` later converts `none` to null.
+ * allow null as an option's value. The function `noneToNull` later converts the text to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
@@ -68,7 +68,7 @@ export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefin
 
 /**
  * Reads a point in time, or a span before now such as 10m or 3d.
- * @param askNow returns the server's time; called only for a span
+ * @param askNow returns the server's time; called only if the text is a time span
  */
 export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
   const seconds = readSpan(text);
@@ -90,7 +90,7 @@ const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 *
 
 /**
  * Reads a request's retention date: a point in time, or a span from now such as 3d or 12h.
- * @param askNow returns the server's time; called only for a span
+ * @param askNow returns the server's time; called only if the text is a time span
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
   const seconds = readSpan(text);
@@ -99,7 +99,10 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** The option `--file`, as arguments for commander's `option` method. `readPaths` reads the option's values. */
+/**
+ * The option `--file`, as arguments for commander's `option` method. The function `readPaths` reads the option's
+ * values.
+ */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

@@ -99,7 +99,7 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
 }
 
 /**
- * Time within which two signals count as one, because npm forwards a Ctrl-C that the terminal has already sent to the
+ * Two signals within this time count as one, because npm forwards a Ctrl-C that the terminal has already sent to the
  * process.
  */
 const SAME_SIGNAL_MS = 500;

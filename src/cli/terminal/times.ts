@@ -34,7 +34,7 @@ export function formatShortTime(time: string): string {
 const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));
 
 /**
- * Returns a text such as `in 5 days`, `3 h ago` or `now`.
+ * Describes a time relative to now, such as `in 5 days`, `3 h ago` or `now`.
  * @param seconds seconds from now; negative for the past
  */
 export function formatFromNow(seconds: number): string {
