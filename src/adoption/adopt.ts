@@ -1,6 +1,6 @@
 /**
- * Adopts a django-nla_control installation's data, and reports differences. An adoption can be repeated: it skips data
- * that has not changed in the source.
+ * Adopts a django-nla_control installation's data, and reports how Tapegate's data differs. An adoption can be
+ * repeated: it skips data that has not changed in the source.
  */
 import type { PoolClient } from 'pg';
 import { messageOf, UnavailableError } from '../core/errors.js';

@@ -118,7 +118,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // remove the link: the file is on tape again, so the link has no copy to point to
+    // remove the link, because the file is on tape again and does not have a copy for the link
     await removeLink(link);
     await syncLinkDirectory(path.dirname(link.at));
   }

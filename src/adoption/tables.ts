@@ -1,6 +1,6 @@
 /**
- * Reads an adoption's source, django-nla_control's PostgreSQL database. Its tables are copied as text into temporary
- * tables.
+ * Reads an adoption's source, which is django-nla_control's PostgreSQL database. The source's tables are copied as text
+ * into temporary tables.
  */
 import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';

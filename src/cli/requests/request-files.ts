@@ -157,9 +157,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
- * the request is active, another line says that missing files might still be added to the request. Files beyond the
- * request's own limits do not count as missing.
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files that do not fit into the
+ * quota. If the request is active, another line says that missing files might still be added to the request. Files
+ * beyond the request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
