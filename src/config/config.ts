@@ -48,8 +48,8 @@ const fixedLimits = {
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths in a user's stage requests that are not in any request, and are therefore not charged to a
-   * quota.
+   * Maximum number of paths that a user's stage requests name, but none of the user's requests contains. No quota is
+   * charged for such paths.
    */
   unstagedPaths: 10_000_000,
   /**
@@ -58,7 +58,7 @@ const fixedLimits = {
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's open patterns. All other matching files are added after the
+   * Maximum number of files that an import adds to a user's open patterns. The other matching files are added after the
    * import.
    */
   importJoins: 100_000,
@@ -99,7 +99,7 @@ export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> 
 /**
  * Reads and checks a server's environment. An empty variable counts as unset.
  * @param how.listens whether the server runs a gateway; if so, the gateway's settings are also checked
- * @throws ConfigError with all faults
+ * @throws ConfigError that lists all faults
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
   const result = schema.safeParse(toInput(env));
@@ -127,8 +127,8 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
- * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches the values of
- * Kubernetes' other variables, such as `tcp://10.0.0.1:80`.
+ * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches the addresses
+ * in such variables, for example `tcp://10.0.0.1:80`.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;

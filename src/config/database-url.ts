@@ -28,7 +28,7 @@ export function nameOfUrl(url: string): string {
   return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;
 }
 
-/** Returns the server: a host with its port, or the directory of a socket. */
+/** Returns the server that a URL names: a host with its port, or a socket's directory. */
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
 /**

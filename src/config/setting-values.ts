@@ -54,8 +54,8 @@ export const endpoints = [
 export type Endpoint = (typeof endpoints)[number];
 
 /**
- * An endpoint that is open without credentials, to the addresses in `ranges`. If `ranges` is unset, the endpoint is
- * open to all addresses.
+ * An endpoint that clients may call without credentials from the addresses in `ranges`, or from any address if `ranges`
+ * is unset.
  */
 export interface LegacyRule {
   endpoint: Endpoint;
@@ -163,7 +163,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 
 /**
  * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules, or what is wrong with an invalid entry
+ * @returns the rules in the entry, or what is wrong with it
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
@@ -197,7 +197,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses an origin. Rejects `*`, because any website's pages could then spend quotas. */
+/** Parses an origin. Rejects `*`, because it would let any website's pages use up quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;

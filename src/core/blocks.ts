@@ -8,8 +8,8 @@
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Chunks below this size in bytes are copied to smaller buffers, because limits do not count the unused part of a
- * block.
+ * Chunks smaller than this many bytes are copied to smaller buffers, because memory limits count only the used part of
+ * a block.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -53,7 +53,7 @@ const MOST_MS = 1000;
 
 /**
  * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. TLS delivers pieces of only 16 kB, and each
- * chunk costs CPU time. If the connection fails, yields the bytes received until then, and then throws the error.
+ * chunk costs CPU time. If the connection fails, yields the bytes that it has received, then throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

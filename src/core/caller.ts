@@ -4,8 +4,8 @@
  */
 
 /**
- * A user has a quota. A viewer may read everything, and an operator may do everything. A service makes requests for the
- * quotas that it may use. A legacy caller uses endpoints that do not require credentials.
+ * A user has a quota. A viewer may read everything, and an operator may do everything. A service requests files for
+ * users whose quotas it may use. A legacy caller uses endpoints that do not require credentials.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
@@ -30,7 +30,7 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token is limited to its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files, and change requests that the caller itself made. */
+  /** Users for whom the caller may request files. The caller may also change its own requests for these users. */
   acts: Quotas;
   /** Users for whom the caller may change all requests, including those that other callers made. */
   manages: Quotas;
@@ -66,7 +66,7 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns a text that is different for callers with different names, authentication methods, tokens or rights. */
+/** Returns text that differs between callers with different names, authentication methods, tokens or rights. */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }

@@ -1,5 +1,5 @@
 /**
- * Reads single environment variables, for code that needs only a few or runs before config/config.ts reads all
+ * Reads individual environment variables, for code that needs only a few or runs before config/config.ts reads all
  * settings.
  */
 import { createHider, showValue } from './secrets.js';
@@ -8,7 +8,7 @@ export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Hides secrets in a text, including those in this process's environment variables. */
+/** Hides secrets in a text, including secrets from this process's environment variables. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {

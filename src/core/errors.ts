@@ -61,7 +61,7 @@ export class UnknownUserError extends UserError {
 /** Returns a message such as `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, followed by advice. */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
-  // show exact bytes if the sizes look equal with three digits
+  // show exact bytes if both sizes round to the same three digits
   const format = formatBytes(requested) === formatBytes(free) ? (bytes: bigint) => plural(bytes, 'byte') : formatBytes;
   return `quota ${quote(user)} is full: ${format(requested)} requested, ${format(free)} of ${format(size)} free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
 }
@@ -193,9 +193,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Error classes. The class determines whether Tapegate retries a failed recall. A TRANSIENT error might resolve itself,
- * and a PERMANENT error would recur on every retry. A MEDIA error is caused by the cartridge, a SPACE error by a lack
- * of disk space, and a POLICY error by a site rule.
+ * Error classes. An error's class determines whether Tapegate retries a failed recall. A TRANSIENT error might resolve
+ * itself, and a PERMANENT error would recur on every retry. A MEDIA error is caused by the cartridge, a SPACE error by
+ * a lack of disk space, and a POLICY error by a site rule.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -235,8 +235,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. A busy database is only a warning. A database that does not respond is not logged here,
- * because db/pulse.ts logs it.
+ * Logs an unexpected failure. Logs a busy database only as a warning. A database that does not respond is not logged
+ * here, because db/pulse.ts logs it.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -255,7 +255,7 @@ export function codeOf(error: unknown): string | undefined {
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
 /**
- * Returns whether an operation failed because too many files are open, and not because of its own file, volume or disk.
+ * Returns whether an operation failed because too many files are open, rather than because of its file, volume or disk.
  */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;

@@ -17,8 +17,8 @@ const PRIORITIES = [
 const ERROR = 50;
 
 /**
- * Returns whether standard error still leads to systemd's journal. Standard error might have been redirected after
- * systemd started the service.
+ * Returns whether standard error is still connected to systemd's journal. Standard error might have been redirected
+ * after systemd started the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;

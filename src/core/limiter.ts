@@ -70,7 +70,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // the next waiting call might cost less, and fit
+        this.admitNext(); // the next waiting call might cost less and therefore fit
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });

@@ -7,7 +7,7 @@ const MOST = 200;
 /** Maximum length of a cached text, in characters. A host name has at most 253 characters. */
 const LONGEST = 300;
 
-/** Returns a function that caches the results of `work`, which must depend only on the text. */
+/** Returns a function that caches the results of `work`. Each result must depend only on the text. */
 export function remember<Answer>(work: (text: string) => Answer): (text: string) => Answer {
   const answers = new Map<string, { answer: Answer }>();
   return (text) => {

@@ -77,7 +77,7 @@ export class DatabaseClock {
   private last = 0;
   /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** The plausible reading of the server's clock to which later readings are compared. */
+  /** The plausible reading with which later readings of the server's clock are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 

@@ -30,7 +30,7 @@ export interface Encryption {
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * Returns an error with the remedy if the server does not support TLS and this process has never reached the server,
+   * If the server does not support TLS and this process has never reached it, returns an error that names the remedy,
    * because a retry cannot succeed. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;

@@ -6,7 +6,7 @@ import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Calls `ask` for each server, in the order in the URL, until a call succeeds.
+ * Calls `ask` for each server that the URL lists, in the same order, until a call succeeds.
  * @throws if all servers fail; an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {

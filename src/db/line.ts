@@ -1,7 +1,7 @@
 /**
  * Manages all of a process's connections to the database. If the database stops answering, closes all connections
- * together. Does not open any until the database answers again. Callers therefore soon get an error, instead of waiting
- * for a server that hangs.
+ * together. Opens new connections only after the database answers again. Callers therefore get an error soon, instead
+ * of waiting for a server that hangs.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -94,7 +94,7 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** Returns a statement to send in the same message as the session settings, which saves a round trip. */
+  /** Returns a statement that is sent in the same message as the session settings, to save a round trip. */
   protected question(): string {
     return '';
   }
@@ -141,8 +141,8 @@ const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
 /**
- * If the role may not change a setting that the site has set, adds to the error the command that removes the site's
- * setting.
+ * If the role is not allowed to change a setting that the site has set, returns an error that names the command to
+ * remove the site's setting.
  */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
@@ -237,7 +237,7 @@ export class Line {
         this.renew();
         const { losses } = this;
         const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
-        // one invalid statement means that all other statements on this connection are invalid too
+        // one invalid statement means that all prepared statements on this connection are invalid
         answer.catch((error) => {
           if (isUseless(error) && this.losses === losses) this.losses++;
         });
@@ -266,7 +266,7 @@ export class Line {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Closes all connections, including busy ones, and does not open any until `mend` is called. */
+  /** Closes all connections, including busy ones. No connection can be opened until `mend` is called. */
   cut(): void {
     this.isCut = true;
     this.drop();
@@ -310,8 +310,8 @@ const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 /** Codes of errors that occur if PostgreSQL is out of resources, or if a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
- * Messages of errors from the driver, which do not have codes. The last message means that the process used its pool
- * after closing it.
+ * Messages of the driver's own errors, because these errors do not have codes. The last message means that the process
+ * used its pool after closing it.
  */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;

@@ -110,7 +110,10 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Locks the selected rows. The database counts the locked rows, so that it does not send a million rows. */
+/**
+ * Locks the selected rows. The database counts the locked rows instead of sending them, because there might be a
+ * million rows.
+ */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
@@ -148,8 +151,8 @@ export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
  * Locks the catalogue until the commit. A transaction that matches a request against the catalogue takes the lock in
- * mode `shared`. A transaction that adds files takes the lock in mode `alone`. So a file that is added after a request
- * was matched, but before the request is committed, joins the request.
+ * mode `shared`. A transaction that adds files takes the lock in mode `alone`. Therefore, every matching file joins the
+ * request, even if the file is added between the matching and the request's commit.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');

@@ -26,7 +26,7 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 /**
  * Applies the pending migrations. There is no time limit: `migrate` fails only if a migration fails or the database is
  * lost.
- * @param Client the class of the connection: `Database.Client` closes the connection if the database stops answering
+ * @param Client the connection's class: `Database.Client` closes the connection if the database stops answering
  * @param dir the directory that contains the migrations
  * @returns the names of the applied migrations
  */

@@ -1,8 +1,8 @@
 /**
  * Planner settings for statements that look up rows by key. PostgreSQL's statistics might be outdated or missing.
- * Statistics are also averages, but one request contains two files and another a million. With outdated statistics,
- * PostgreSQL might choose to read ten million rows to find two rows. Looking up 200,000 files by key takes 10 to 20 %
- * longer than scanning the tables once.
+ * Statistics are also only averages: one request might contain two files, and another a million. With outdated
+ * statistics, PostgreSQL might choose to read ten million rows to find two rows. Looking up 200,000 files by key takes
+ * 10 to 20 % longer than scanning the tables once.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -40,7 +40,7 @@ export const plannedByKeys = () =>
   );
 
 /**
- * Returns a transaction whose later statements look up rows by key. All statements of this transaction are prepared, so
+ * Returns a transaction whose later statements look up rows by key. All statements in this transaction are prepared, so
  * a statement's text must not depend on values. Callers must use the returned transaction instead of `tx`, even to
  * record events.
  */

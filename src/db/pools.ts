@@ -28,7 +28,7 @@ export interface Database {
   /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which run at the reader's pace and must not occupy the main pool. Not pipelined,
+   * Connections for long lists, which are read at the client's pace and must not occupy the main pool. Not pipelined,
    * because COPY cannot be pipelined.
    */
   streamPool: pg.Pool;
@@ -40,9 +40,9 @@ export interface Database {
   shortReads: LongReads;
   /** Limiter for main-pool transactions that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Limiter for main-pool transactions that might wait long for a lock other than the catalogue's. */
+  /** Limiter for main-pool transactions that might wait a long time for a lock other than the catalogue's. */
   changers: LongReads;
-  /** Limiter for main-pool transactions that never wait long for a lock. */
+  /** Limiter for main-pool transactions that never wait a long time for a lock. */
   keepers: LongReads;
   /** Limiter for GraphQL queries, most of which are short. */
   queries: LongReads;
@@ -141,14 +141,14 @@ const QUERY_WAIT_MS = 10_000;
  */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** Maximum number of connections of a process, by process type. */
+/** Maximum number of connections that a process opens, by process type. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
-  /** Number of connections of an engine process, which serves one drive or runs the jobs. */
+  /** Number of connections that an engine process opens to serve one drive or run the jobs. */
   engine: ENGINE_POOL + VITAL_CONNECTIONS,
 };
 
-/** Number of connections of an idle process: one listens for notifications, and one queries for work. */
+/** Number of connections that an idle process needs: one listens for notifications, and one queries for work. */
 export const IDLE_CONNECTIONS = 2;
 
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {

@@ -1,11 +1,11 @@
 /**
  * Prepares statements by name on each connection. PostgreSQL parses a statement's text only once, and makes one plan
  * for all values after a few uses. Only lookups by key are prepared, because one plan suits all keys. A search is not
- * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise a
- * plan made for a nearly empty table would scan the whole table for minutes, until PostgreSQL has new statistics. A
- * prepared statement ends with its connection. On a live connection, a prepared statement becomes invalid if a
- * migration changes a column's type or a pooler drops the statement. After a statement becomes invalid, its connection
- * uses new names for all statements (line.ts). Tapegate runs the failed statement or its transaction again.
+ * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise,
+ * statements might use a plan made for a nearly empty table for minutes, and scan the whole table each time. A prepared
+ * statement ends with its connection. On a live connection, a prepared statement becomes invalid if a migration changes
+ * a column's type or a pooler drops the statement. After a statement becomes invalid, its connection uses new names for
+ * all statements (line.ts). Tapegate runs the failed statement or its transaction again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';

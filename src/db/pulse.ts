@@ -2,7 +2,7 @@
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
  * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
  * are several servers, finds the one that accepts writes. The connection that checks the database also listens for
- * notifications, so that an idle process needs only one.
+ * notifications, so that an idle process needs only one connection for both.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -192,8 +192,8 @@ export class Pulse {
   }
 
   /**
-   * Connects to the server that accepts writes. If another server accepted writes before, cuts all connections, so that
-   * they reconnect to the new server.
+   * Connects to the server that accepts writes. If a different server accepted writes until now, cuts all connections,
+   * so that they reconnect to the new server.
    */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
@@ -207,7 +207,7 @@ export class Pulse {
 
   /**
    * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that time
-   * during which this process itself stalls is ignored.
+   * during which this process itself stalls does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;

@@ -26,7 +26,7 @@ export function sql(strings: readonly string[], ...values: readonly unknown[]): 
   return new Statement(strings, values as Values);
 }
 
-/** Inserts text into SQL without quoting it. The text must be a constant of the program, never a caller's input. */
+/** Inserts text into SQL without quoting it. The text must be a constant in the program, never a caller's input. */
 export function raw(text: string): Sql {
   return new Statement([text], []);
 }

@@ -1,7 +1,7 @@
 /**
  * Runs transactions in plain SQL; lock-order.ts defines the order of locks. A transaction is run again after a
  * deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become invalid (prepared.ts). So the callback
- * must have no effect outside the transaction.
+ * must not have effects outside the transaction.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -34,7 +34,7 @@ interface TransactionObserver {
    * statements.
    */
   onBegin(run: TransactionRun): void;
-  /** Whether the observer runs statements of its own; if so, the transaction's statements do not share round trips. */
+  /** Whether the observer itself runs statements; if so, the transaction's statements do not share round trips. */
   asks?: boolean;
   /**
    * Called after each statement.
@@ -58,8 +58,8 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 
 /**
  * Names of transactions that might handle ten million files. Each statement of a long transaction can take up to an
- * hour. Statements of all other transactions have the connection's time limit. Waits for locks have the connection's
- * time limit in all transactions. (An import's connection has no limit.)
+ * hour. In all other transactions, the connection's time limit applies to each statement. Lock waits always have the
+ * connection's time limit. (An import's connection does not have a limit.)
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -128,7 +128,7 @@ export async function runTransaction<T>(
       const code = codeOf(error);
       if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
       if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'conflict with a concurrent transaction', error);
-      // pause, because the transaction that has the lock is about to commit
+      // pause, because the transaction that holds the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }
   }
@@ -159,7 +159,7 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
 }
 
 /**
- * Whether a statement is a SELECT. Only a SELECT is sent before BEGIN is answered, because a SELECT changes nothing
+ * Whether a statement is a SELECT. Only a SELECT is sent before the answer to BEGIN arrives, because it changes nothing
  * even if BEGIN fails.
  */
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);

@@ -2,8 +2,8 @@
 import { isLoopback } from './address-ranges.js';
 
 /**
- * Returns whether a URL's responses are safe from changes by other hosts. The URL must use https, or http on this host,
- * and must not contain a user or a query.
+ * Returns whether responses from a URL are protected against tampering by other hosts. The URL must use https, or http
+ * on this host, and must not contain a user or a query.
  */
 export function isTrustworthyUrl(text: string): boolean {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false;

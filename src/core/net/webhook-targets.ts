@@ -69,7 +69,7 @@ function isForbidden(given: string): boolean {
 
 /** Returns the IPv4 address in an IPv6 address's 16-bit groups `at` and `at` + 1. */
 function readIpv4(address: string, at: number): string {
-  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` converts an IPv4 part to groups
+  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` rewrites an IPv4 part as groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
   const [before, after] = [head, tail].map((part) => (part === '' ? [] : part.split(':'))) as [string[], string[]];
   const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];

@@ -1,4 +1,4 @@
-/** Copies all rows of a Tapegate database to an empty database on another server, and keeps the ids. */
+/** Copies all rows of a Tapegate database to an empty database on another server. The rows keep their ids. */
 import { pipeline } from 'node:stream/promises';
 import pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
@@ -10,7 +10,7 @@ const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 interface Table {
   name: string;
   columns: string[];
-  /** Names of the tables to which this table's foreign keys refer, and which must be copied earlier. */
+  /** Names of the tables that this table's foreign keys reference. They must be copied before this table. */
   needs: string[];
 }
 
@@ -29,7 +29,7 @@ const USED = ['tape_file', 'request', 'quota', 'api_token', 'running_process'];
  * Copies all rows in one transaction. If the process is killed, the target database stays empty.
  * @param from the source database, which must not change during the copy
  * @param to a database with the same schema
- * @throws Error if the database `to` is in use
+ * @throws Error if the database `to` has been used
  */
 export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Promise<void> {
   const [source, target] = [await open(from), await open(to)];
@@ -57,7 +57,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables, each of them after the tables to which its foreign keys refer */
+/** @returns the tables, each after the tables that its foreign keys reference */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

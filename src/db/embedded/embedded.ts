@@ -294,9 +294,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes an ended server's lock files if PostgreSQL would believe that the server still runs. PostgreSQL checks only
- * the pid: after a reboot, another process might have it, and a zombie process keeps its pid. If the removed file is a
- * new lock file that another process has just written, restores it.
+ * Removes an ended server's lock files if they would make PostgreSQL believe that the server still runs. PostgreSQL
+ * checks only the pid: after a reboot, another process might have it, and a zombie process keeps its pid. If the
+ * removed file is a new lock file that another process has just written, restores it.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {

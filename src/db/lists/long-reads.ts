@@ -1,9 +1,9 @@
 /**
  * Limits how many long lists are read at the same time. If all slots are in use, a reader waits for a limited time. A
- * caller gets at most as many slots as remain free for others: the first caller at most half of all slots, and the
+ * caller gets at most as many slots as it leaves free for others: the first caller at most half of all slots, and the
  * second at most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots,
  * because a few slow readers could otherwise block all long lists. Transactions that write also use slots, but never
- * lose them, because these transactions might wait long for locks.
+ * lose them, because these transactions might wait a long time for locks.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 

@@ -1,5 +1,5 @@
 /**
- * Reads lists from one snapshot, page by page. Memory contains only one page, however long the list is. A long list is
+ * Reads lists from one snapshot, page by page. Only one page is in memory, however long the list is. A long list is
  * read at the client's pace, and might occupy a connection for hours. Long lists therefore have their own connection
  * pool. If the database returns a short list quickly, the whole list is read before the client gets the first row.
  */
@@ -54,7 +54,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
       },
       copy: async function* copy(statement: Sql) {
         await query(UNBOUNDED); // remove the time limit, because the reader determines how long COPY takes
-        // close the connection if the reader leaves, because an incomplete COPY cannot be ended in another way
+        // close the connection if the reader leaves, because an incomplete COPY cannot be ended in any other way
         isLost = true;
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
@@ -155,9 +155,9 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows that a statement finds, even if the statement takes long. For example, a search by pattern might
- * take long. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
- * @param reader aborts when clients no longer wait for the answer, which cancels the statement
+ * Returns the rows that a statement finds, however long the statement takes. For example, a search by pattern can be
+ * slow. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
+ * @param reader aborts when clients no longer wait for the answer; the statement is then cancelled
  * @throws UnavailableError if the list limiter does not have a free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(

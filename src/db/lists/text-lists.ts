@@ -1,6 +1,7 @@
 /**
- * Reads lists from one snapshot, as JSON text that the database produces. Rows do not become objects in this process.
- * Memory contains only two pages, however long the list is. A short list and its count come from a single statement.
+ * Reads lists from one snapshot, as JSON text that the database produces. This process does not convert rows to
+ * objects. Only two pages are in memory, however long the list is. A short list and its count come from a single
+ * statement.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';

@@ -1,7 +1,8 @@
 /**
  * Reads lists from the standbys that TAPEGATE_DATABASE_READ_URL names. A standby serves a list only if it has all
  * changes that were committed before the client's request. So a list contains all earlier changes by the same caller,
- * even through other gateways. If the chosen standby does not have all changes in time, the primary serves the list.
+ * even changes made through other gateways. If the chosen standby does not have all changes in time, the primary serves
+ * the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';

@@ -29,7 +29,8 @@ const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
 /**
- * Notifies gateways to drop cached rights. Statements use this expression to notify gateways only if a member changes.
+ * SQL expression that notifies gateways that cached rights are out of date. A statement evaluates it only if it changes
+ * a member.
  */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
@@ -101,7 +102,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Returns the members of quotas by quota id. Users come before groups, and both are ordered by name. */
+/** Returns each quota's members, by quota id. Users come before groups, and both are ordered by name. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,

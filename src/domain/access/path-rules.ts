@@ -22,7 +22,7 @@ const columns = raw('id, prefix, action, kind, name');
 
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
-/** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
+/** Returns a directory in the form in which path rules store it: without a trailing slash, and empty for `/`. */
 const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
 /** Returns a directory in the form that lists and the audit show: without a trailing slash, but `/` for the root. */

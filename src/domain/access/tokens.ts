@@ -22,7 +22,7 @@ interface CreateTokenInput {
   /** Name of the user, service, viewer or operator that gets the token. */
   name: string;
   role: TokenRole;
-  /** Users for whom a service token acts, at least one. Tokens for other roles must not list users. */
+  /** Users for whom a service token acts; at least one is required. Tokens for other roles must not list users. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;

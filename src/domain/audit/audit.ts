@@ -137,8 +137,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Maximum number of refusals per minute that each get an audit row: for each authenticated caller, and for all
- * unauthenticated callers together. Callers cannot get more audit rows by creating tokens or users.
+ * Maximum number of refusals per minute that get their own audit rows. The limit applies to each authenticated caller,
+ * and to all unauthenticated callers together. Callers cannot get more audit rows by creating tokens or users.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;

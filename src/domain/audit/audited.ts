@@ -40,7 +40,10 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/** Operations that never wait long for a lock, because imports and new requests lock the changed rows only briefly. */
+/**
+ * Operations that never wait a long time for a lock, because imports and new requests lock the rows in question only
+ * briefly.
+ */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',

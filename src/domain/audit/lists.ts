@@ -7,7 +7,7 @@ import { keyedList } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 import type { AuditKind } from './audit.js';
 
-/** Filters of audit rows. An absent or empty field selects all rows. */
+/** Filters for audit rows. An absent or empty field matches all rows. */
 interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;

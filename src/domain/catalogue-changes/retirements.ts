@@ -195,7 +195,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
 }
 
 /**
- * Marks the volume as retired, so that it receives no files after the commit. Locks the volume's row before the
+ * Marks the volume as retired, so that it does not receive files after the commit. Locks the volume's row before the
  * catalogue, as the lock order requires.
  */
 async function markRetired(

@@ -192,7 +192,7 @@ async function refuseTaken(
   }
 }
 
-/** SQL condition that the files `f` and `g` have the same bytes, so that they can share a position. */
+/** SQL condition that the files `f` and `g` have the same bytes and can therefore share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
@@ -229,8 +229,8 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 
 /**
  * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempts. Retries
- * failed files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
- * (domain/catalogue/versions.ts).
+ * failed files if drives now read a different copy. When a running recall ends, its position is compared with the
+ * catalogue (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
   // delete verification failures of copies that drives no longer read

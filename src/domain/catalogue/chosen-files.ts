@@ -59,7 +59,7 @@ export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
 /**
- * Returns the error for a path that selects no file to change.
+ * Returns the error for a path that does not select any file to change.
  * @param done text about selected files that do not need the change, such as `already withdrawn`
  */
 export async function whyNone(

@@ -6,7 +6,7 @@ import type { Transaction } from '../../db/transaction.js';
 import { recordMoves } from '../../events/event-writes.js';
 import type { Context } from '../context.js';
 
-/** Identity and checksums of a copy in the restore area. A null value is unknown. */
+/** Identity and checksums of a copy in the restore area. A field is null if its value is unknown. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
