@@ -48,8 +48,8 @@ const fixedLimits = {
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of paths that a user's stage requests name, but none of the user's requests contains. No quota is
-   * charged for such paths.
+   * Maximum number of unstaged paths in a user's stage requests. An unstaged path is not in any request, so no quota is
+   * charged for it.
    */
   unstagedPaths: 10_000_000,
   /**

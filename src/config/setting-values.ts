@@ -42,7 +42,7 @@ export interface Proxies {
   sockets: readonly ProxySocket[];
 }
 
-/** The endpoints of the REST contract. */
+/** Endpoints that the REST contract defines. */
 export const endpoints = [
   'GET /requests',
   'GET /requests/{id}',

@@ -25,7 +25,7 @@ const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** Completes an error message that begins with `<variable> must be`, and does not show the invalid value. */
+/** Returns the end of an error message that begins with `<variable> must be` and does not show the invalid value. */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>

@@ -8,7 +8,7 @@ export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Hides secrets in a text, including secrets from this process's environment variables. */
+/** Hides secrets in text, including secrets from this process's environment variables. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {
@@ -70,7 +70,7 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 
 /**
  * Returns whether the user or password in a URL is incorrectly percent-encoded. Error messages show a URL's path. If a
- * password contains an unencoded slash, question mark or hash, the path would include part of the password.
+ * password contains an unencoded slash, question mark or hash, the URL's path includes part of the password.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');

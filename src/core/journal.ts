@@ -31,8 +31,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that prefixes each line of a text with the syslog priority for a pino level. If standard error is
- * not the journal, the function returns the text unchanged.
+ * Returns a function that prefixes each line of its argument with the syslog priority for a pino level. If standard
+ * error is not the journal, the function returns the text unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;

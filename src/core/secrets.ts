@@ -28,7 +28,7 @@ const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|
 const LEAST_LENGTH = 4;
 
 /**
- * Returns a function that hides secrets in a text: secrets in well-known forms, and every secret from the environment.
+ * Returns a function that hides secrets in text: secrets in well-known forms, and every secret from the environment.
  * @param env environment variables. The secrets are passwords in `…_URL` variables, and values of variables with names
  * that end in PASSWORD, SECRET or TOKEN
  */
@@ -92,7 +92,7 @@ function secretsIn(name: string, value: string): string[] {
 }
 
 /**
- * Returns the forms in which a secret can appear in a text: as written, decoded, and encoded for URLs, JSON, SMTP and
+ * Returns the forms in which a secret can appear in text: as written, decoded, and encoded for URLs, JSON, SMTP and
  * HTTP.
  */
 function formsOf(written: string, user: string): string[] {

@@ -70,9 +70,9 @@ export const timed = {
 } as const;
 
 /**
- * Counters that a process reports as 0 from its start. Prometheus computes growth between two samples. If a counter
- * first appeared with an event, Prometheus would not count that event. The engine also reports its drive and job
- * counters as 0.
+ * Counters that a process reports from its start, with the value 0. Prometheus computes a counter's growth between two
+ * samples. If a counter first appeared with an event, Prometheus would not count that event. The engine also reports
+ * its drive and job counters as 0.
  */
 export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
   tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],

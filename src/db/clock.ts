@@ -18,12 +18,12 @@ const DRIFT = 0.1;
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * Maximum change of the server's clock relative to this host's clock in ten minutes. A larger change is a jump. NTP
- * slews a clock by at most 0.3 s in ten minutes, and steps a clock only when its host starts.
+ * Maximum change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger change is a
+ * jump. NTP slews a clock by at most 0.3 s in ten minutes, and steps a clock only when its host starts.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
-/** Length of the shortest host suspension that can explain a jump of the server's clock. */
+/** Length in seconds of the shortest host suspension that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
 /**

@@ -12,7 +12,10 @@ import pg from 'pg';
 import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
-/** Maximum number of named statements. A statement's text does not contain values, so there are few different texts. */
+/**
+ * Maximum number of named statements. A statement's text does not contain values, so there are few different
+ * statements.
+ */
 const MAX_NAMES = 500;
 
 const names = new Map<string, string>();

@@ -9,7 +9,7 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** Time limit for an answer. A pooler without a free connection might let a client wait longer. */
+/** Time limit for an answer. A pooler without a free connection might make a client wait longer than this limit. */
 const ANSWER_MS = 10_000;
 
 /**

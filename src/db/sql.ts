@@ -1,5 +1,5 @@
 /**
- * Represents SQL as a value: a text with its parameters, composed of smaller fragments. Functions do not pass SQL as
+ * Represents SQL as a value: text and its parameters, composed of smaller fragments. Functions do not pass SQL as
  * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
  * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
  * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. A list's filter is one fragment, which

@@ -43,6 +43,6 @@ export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }
 
-/** Returns whether a text begins with the byte order mark of UTF-16. */
+/** Returns whether text begins with a UTF-16 byte order mark. */
 export const isUtf16 = (bytes: Uint8Array): boolean =>
   (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);

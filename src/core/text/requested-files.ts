@@ -19,16 +19,14 @@ export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles
   filesUnknown + filesRefused;
 
 /**
- * Returns a text with the number of files on disk and of all requested files, such as `18 of 20 files`.
+ * Returns the number of files on disk and of all requested files as text, such as `18 of 20 files`.
  * @param count formats a number with its noun
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
-/**
- * Returns a text such as `2 names not found, 1 file over the quota`, or an empty text if no file is missing.
- */
+/** Returns text such as `2 names not found, 1 file over the quota`, or an empty string if no file is missing. */
 export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
   count: Count = plural,

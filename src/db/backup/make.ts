@@ -54,8 +54,8 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
 }
 
 /**
- * Rejects a target inside the database's directory, because a backup there would contain itself and all earlier
- * backups.
+ * Rejects a target inside the database's directory, because a backup in that directory would contain itself and all
+ * earlier backups.
  */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);

@@ -279,8 +279,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory that contains the programs `initdb` and `pg_ctl`. Copies the package with the programs to
- * /var/tmp if the user cannot reach it, or if it is incomplete and read-only.
+ * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the package with the
+ * programs, or the package is incomplete and read-only, copies the package to /var/tmp.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;

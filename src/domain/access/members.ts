@@ -1,6 +1,4 @@
-/**
- * Members of a quota may create requests that count against it. Managers may also change the requests of other members.
- */
+/** Members of a quota may create requests that count against it. Managers may also change other members' requests. */
 
 import { hasQuota } from '../../core/caller.js';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -116,7 +114,7 @@ export interface Rights {
   /** `uses`: users whose quotas the caller may use. `manages`: users whose quotas the caller manages. */
   uses: string[];
   manages: string[];
-  /** Version of the rights: a text that changes when the caller's rights or the path rules change. */
+  /** Version of the rights: a string that changes when the caller's rights or the path rules change. */
   version: string;
 }
 

@@ -74,7 +74,7 @@ export function auditRowOfChange(
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/** Returns the statement that writes an audit row for each selected object, for a change that no operation made. */
+/** Returns the statement that writes an audit row for each object that the query `objects` selects. */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -107,14 +107,14 @@ const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
 const MAX_GIVEN = 8000;
 
-/** Truncates a text, and replaces characters that PostgreSQL cannot store. */
+/** Truncates text, and replaces characters that PostgreSQL cannot store. */
 function plain(text: string, max = MAX_OBJECT): string {
   const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
 /**
- * Returns an action's input as truncated JSON. For a list, keeps the first items and the length; for a text, the
+ * Returns an action's input as truncated JSON. For a list, keeps the first items and the length; for a string, the
  * beginning.
  */
 function formatGiven(given: object): string {
@@ -152,9 +152,9 @@ interface Repeats {
 
 /**
  * Records refused actions in the audit. In each minute, the first refusal for each combination of caller, operation and
- * error code gets an audit row immediately. At the end of the minute, one more row contains the number of repeated
- * refusals. After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. A
- * killed process loses the counts of its last minute.
+ * error code gets an audit row immediately. At the end of the minute, one more row records the number of repeated
+ * refusals. After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. If the
+ * process is killed, the counts for the last minute are lost.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;

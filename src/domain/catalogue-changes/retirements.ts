@@ -86,7 +86,7 @@ type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promi
 
 /**
  * SQL condition that both copies of the file `f` have failed. The second copy has failed if it has an error. The first
- * copy has failed too if the file failed in a live request.
+ * copy has failed if the file failed in a live request.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}

@@ -228,9 +228,9 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempts. Retries
- * failed files if drives now read a different copy. When a running recall ends, its position is compared with the
- * catalogue (domain/catalogue/versions.ts).
+ * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempt counts.
+ * Retries failed files if drives now read a different copy. When a running recall ends, its position is compared with
+ * the catalogue (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
   // delete verification failures of copies that drives no longer read

@@ -92,7 +92,8 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 /**
  * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Keeps modes that are already
  * recorded at the new path.
- * @param of.from,of.to paths with a trailing slash
+ * @param of.from the old path, with a trailing slash
+ * @param of.to the new path, with a trailing slash
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
