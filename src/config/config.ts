@@ -127,8 +127,8 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
- * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches the addresses
- * in such variables, for example `tcp://10.0.0.1:80`.
+ * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches addresses that
+ * Kubernetes sets, such as `tcp://10.0.0.1:80`.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;

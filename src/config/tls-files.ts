@@ -14,7 +14,8 @@ const parts = {
 } as const;
 
 /**
- * Returns all faults in the files: one for each unusable file, or one if the files do not match.
+ * Returns all faults in the files: one for each unusable file, or a single fault if both files are usable but do not
+ * match.
  * @param contents each file's content, or the error from reading the file
  */
 export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, unknown>): string[] {

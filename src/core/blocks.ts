@@ -4,7 +4,7 @@
  * the garbage collector.
  */
 
-/** Block size in bytes, and maximum size of the chunks that `joinPieces` yields. A block fits into processor caches. */
+/** Block size in bytes, and maximum size of the chunks that `joinPieces` yields. A block fits in processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**

@@ -32,7 +32,7 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 
 /**
  * Returns a function that prefixes each line of its argument with the syslog priority for a pino level. If standard
- * error is not the journal, the function returns the text unchanged.
+ * error is not the journal, the function returns its argument unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;

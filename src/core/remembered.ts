@@ -1,13 +1,13 @@
 /**
- * Caches results that depend only on a short text in a request, such as a host or an address. The cache is small,
- * because clients can send any number of different texts.
+ * Caches results that depend only on a short string in a request, such as a host or an address. The cache is small,
+ * because clients can send any number of different strings.
  */
 
 const MOST = 200;
-/** Maximum length of a cached text, in characters. A host name has at most 253 characters. */
+/** Maximum length of a string whose result is cached, in characters. A host name has at most 253 characters. */
 const LONGEST = 300;
 
-/** Returns a function that caches the results of `work`. Each result must depend only on the text. */
+/** Returns a function that caches the results of `work`. A result must depend only on the argument. */
 export function remember<Answer>(work: (text: string) => Answer): (text: string) => Answer {
   const answers = new Map<string, { answer: Answer }>();
   return (text) => {

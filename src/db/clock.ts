@@ -58,7 +58,7 @@ export function readBoot(): string {
 }
 
 /**
- * Returns the seconds between two `HostTime` values of one host. Uses `elapsed` only after a suspension, because in
+ * Returns the seconds between two `HostTime` values from one host. Uses `elapsed` only after a suspension, because in
  * some containers it counts from the container's start.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {

@@ -25,7 +25,7 @@ const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 export interface Encryption {
   /** The URL in a form that pg understands. */
   url: string;
-  /** @returns whether the server refused the first mode, so that the caller must try the second mode */
+  /** @returns whether the server refused the first mode and the caller must try the second mode */
   learn(error: unknown): boolean;
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;

@@ -15,7 +15,7 @@ const [on, off] = ['on', 'off'];
 /**
  * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
  * disabled node if no other node is possible, as for a temporary table without an index. Because of a disabled node's
- * cost, PostgreSQL would compile the plan, which takes fifty times as long as running it.
+ * cost, PostgreSQL would compile the plan. Compiling takes fifty times as long as running the plan.
  */
 const uncompiled = { jit: off };
 

@@ -163,7 +163,7 @@ const RULES = 'local all all peer map=tapegate\n';
 
 /**
  * Adds this process's user, and root, to a cluster's pg_ident.conf.
- * @returns whether pg_ident.conf was changed, so that a running server must reload it
+ * @returns whether pg_ident.conf was changed and must be reloaded by a running server
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
   const file = path.join(directory, 'pg_ident.conf');

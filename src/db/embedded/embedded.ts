@@ -111,7 +111,7 @@ export async function startEmbedded(options: {
 
 /**
  * Returns a short path to the socket's directory, because a socket's path can have at most 107 bytes. On Linux, the
- * short path leads through an open descriptor.
+ * short path goes through an open file descriptor.
  */
 function openSocketDirectory(dataDir: string): { directory: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { directory: dataDir, close: () => {} };

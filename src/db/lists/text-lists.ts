@@ -11,14 +11,14 @@ import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnaps
 interface TextList {
   /** The rows to list, as SQL of the form `table f WHERE condition`. */
   rows: Sql;
-  /** The columns of table `f` that are used in the expressions `item` and `order`. */
+  /** Columns of table `f` that the expressions `item` and `order` use. */
   columns: Sql;
   /** SQL expression for a row's JSON, which must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**
    * A faster variant of `rows` without access checks. The variant returns the same rows if `isFree` says that the
-   * caller may see all rows, and none if not.
+   * caller may see all rows, and no rows otherwise.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */

@@ -27,8 +27,8 @@ const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
 /**
- * SQL expression that notifies gateways that cached rights are out of date. A statement evaluates it only if it changes
- * a member.
+ * SQL expression that notifies gateways that cached rights are out of date. A statement evaluates the expression only
+ * if it changes a member.
  */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 

@@ -41,8 +41,7 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
 ]);
 
 /**
- * Operations that never wait a long time for a lock, because imports and new requests lock the rows in question only
- * briefly.
+ * Operations that never wait a long time for a lock, because imports and new requests lock the same rows only briefly.
  */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',

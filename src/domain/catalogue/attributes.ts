@@ -11,7 +11,7 @@ export interface FileAttributes {
 
 const MODE_BITS = 0o7777n;
 
-/** Returns the attributes that a file has on disk. A time that the database cannot store is null. */
+/** Returns the attributes that a file has on disk. A time that the database cannot store becomes null. */
 export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
   const { mode, mtimeNs, uid, gid } = stats;
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };

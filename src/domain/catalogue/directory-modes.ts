@@ -31,8 +31,8 @@ export const RENAMED = '/.tapegate-renamed';
 /**
  * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
  * modes grant, because two trees can be archived to the same path. Recording the same modes again changes nothing.
- * @param prefix logical path of the archived tree. Its parent directories get the tree's mode and group, unless they
- * are already recorded or contain files outside the tree.
+ * @param prefix logical path of the archived tree. Directories above the tree get the tree's mode and group, unless
+ * they are already recorded or contain files outside the tree.
  */
 export async function recordDirectories(
   ctx: Context,
