@@ -27,8 +27,8 @@ const fixedLimits = {
    */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections. One client address may have at most half of the connections. The maximum is
-   * lower if the process can open only a few file descriptors.
+   * Maximum number of open connections. All clients at one address may together have at most half of the connections.
+   * The maximum is lower if the process can open only a few file descriptors.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests per caller. */

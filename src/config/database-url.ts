@@ -2,8 +2,8 @@
 
 /**
  * Rewrites URLs that have a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because
- * only libpq accepts them. The user, the password and the port become parameters, which libpq also accepts. Returns any
- * other URL unchanged.
+ * only libpq accepts them. The user, the password and the port become query parameters, because libpq also accepts them
+ * in this form. Returns any other URL unchanged.
  */
 export function normalizeUrl(url: string): string {
   const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;

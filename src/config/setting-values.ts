@@ -147,7 +147,7 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
 }
 
 /**
- * Parses the lines of a grid-mapfile. Each line contains a quoted subject and its user.
+ * Parses a grid-mapfile's text. Each line contains a quoted subject and its user.
  * @returns the users by subject, or the number of an invalid line
  */
 export function parseCertUsers(text: string): Record<string, string> | number {

@@ -43,8 +43,8 @@ export class Limiter {
   }
 
   /**
-   * Resets the sum of costs to 0 when no call is running, because rounding errors in fractional costs could otherwise
-   * add up until a call waits forever.
+   * Resets the sum of costs to 0 when no call is running. Otherwise, rounding errors in fractional costs could add up
+   * until a call waits forever.
    */
   private remove(cost: number): void {
     this.holders--;

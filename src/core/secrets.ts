@@ -51,7 +51,7 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 
 /**
  * Returns an environment variable's value for an error message, without secrets. An invalid URL might contain its
- * password anywhere, so only its scheme and the part after the last `@` are shown, without the query.
+ * password anywhere. So only the scheme and the part after the last `@` are shown, without the query.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;

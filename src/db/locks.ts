@@ -58,7 +58,7 @@ export const locking = {
 
 /**
  * @param which an SQL condition that selects libraries; the table's alias is `b`
- * @returns the ids of the locked libraries, in ascending order
+ * @returns the locked libraries' ids, in ascending order
  */
 export async function lockLibraries(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
@@ -74,7 +74,7 @@ export async function lockLibrariesKept(tx: Transaction): Promise<void> {
 
 /**
  * @param which an SQL condition that selects requests; the table's alias is `r`
- * @returns the ids of the locked requests, in ascending order
+ * @returns the locked requests' ids, in ascending order
  */
 export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(

@@ -28,7 +28,7 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
  * lost.
  * @param Client the connection's class: `Database.Client` closes the connection if the database stops answering
  * @param dir the directory that contains the migrations
- * @returns the names of the applied migrations
+ * @returns the applied migrations' names
  */
 export async function migrate(
   config: pg.ClientConfig,
@@ -140,7 +140,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
 }
 
 /**
- * @param program the name of the newest migration in this version of Tapegate
+ * @param program the newest migration's name in this version of Tapegate
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {

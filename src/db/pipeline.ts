@@ -17,7 +17,7 @@ export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cos
 
 /**
  * Settings that make one core read the rows that an index finds. A wrong estimate might make the planner start parallel
- * workers, and starting them takes a hundred times as long as reading ten rows.
+ * workers. Starting them takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 

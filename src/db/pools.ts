@@ -17,7 +17,7 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after running as
+ * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. V8 optimizes a function after running as
  * many bytes of its code as the tiering budget allows. With V8's default, a short command takes twice the CPU time
  * (0.70 s instead of 0.39 s). A server under load still uses up the budget within its first queries.
  */
@@ -47,7 +47,8 @@ export interface Database {
   /** Limiter for GraphQL queries, most of which are short. */
   queries: LongReads;
   /**
-   * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
+   * Pool for statements that must not wait for other work. Opens a connection only while `pool` does not have a free
+   * one.
    */
   vitalPool: pg.Pool;
   /** Returns the main pool, or the vital pool while all of the main pool's connections are in use. */
@@ -95,8 +96,8 @@ export interface DatabaseOptions {
 const STANDSTILL_MS = 60_000;
 
 /**
- * Time limit for a statement, including waits for locks. Imports have no time limit. For a list, the limit applies to
- * each page.
+ * Time limit for a statement, including waits for locks. Imports do not have a time limit. For a list, the limit
+ * applies to each page.
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;

@@ -272,8 +272,8 @@ function causesOf(error: unknown): unknown[] {
 }
 
 /**
- * Whether the error shows that the server is up. A running server might have no free connection, or this process might
- * lack the resources to reach it.
+ * Whether the error shows that the server is up. A running server might not have a free connection, or this process
+ * might lack the resources to reach it.
  */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);

@@ -153,9 +153,10 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * Returns the SQL that applies the settings, as one message, which PostgreSQL runs as one transaction. The SQL works
- * regardless of the site's default settings. The SQL sets the isolation level, because a standby refuses a SELECT at
- * level `serializable`. The SQL names each function's schema, because a `search_path` could substitute other functions.
+ * Returns the SQL that applies the settings. PostgreSQL receives the SQL as one message and runs it as one transaction.
+ * The SQL works regardless of the site's default settings. The SQL sets the isolation level, because a standby refuses
+ * a SELECT at level `serializable`. The SQL names each function's schema, because a `search_path` could substitute
+ * other functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

@@ -2,8 +2,8 @@
  * Represents SQL as a value: text and its parameters, composed of smaller fragments. Functions do not pass SQL as
  * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
  * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
- * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. A list's filter is one fragment, which
- * the list's count, pages and stream share.
+ * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. A list's count, pages and stream share
+ * one fragment for the list's filter.
  */
 import { Prisma } from '../generated/prisma/client.js';
 

@@ -18,7 +18,10 @@ export interface Transaction {
   send(statement: Sql): void;
   /** Runs `work` once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
-  /** Runs `callback` after the successful attempt has committed. The callback must not throw. */
+  /**
+   * Runs `callback` after the commit, but only if the attempt that called this function succeeds. The callback must not
+   * throw.
+   */
   afterCommit(callback: () => void): void;
 }
 
@@ -94,7 +97,7 @@ const PAUSE_MS = 5;
 /**
  * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
  * @param name the transaction's name for observers, and in `longTransactions`
- * @throws UnconfirmedError if the outcome of the commit is unknown
+ * @throws UnconfirmedError if it is unknown whether the commit succeeded
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const client = await pool.connect();
@@ -266,7 +269,7 @@ class TransactionSession {
     throw error;
   }
 
-  /** Returns whether the outcome of a commit that failed with `error` is unknown. */
+  /** Returns whether a commit that failed with `error` might still have succeeded on the server. */
   private isUnconfirmed(error: unknown): boolean {
     if (this.failure) return !isRefused(this.failure.error);
     return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
@@ -279,12 +282,10 @@ class TransactionSession {
   }
 }
 
-/**
- * Error codes that a pooler reports after losing its connection to PostgreSQL, which leaves a commit's outcome unknown.
- */
+/** Error codes that a pooler reports after losing its connection to PostgreSQL. A commit's outcome is then unknown. */
 const BROKEN_CODES = /^08/;
 
-/** Returns whether the server itself rejected a statement, in which case the transaction was not committed. */
+/** Returns whether the server itself rejected a statement. If it did, the transaction was not committed. */
 function isRefused(error: unknown): boolean {
   const cause = error instanceof UnavailableError ? error.cause : error;
   return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');

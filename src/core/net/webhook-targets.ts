@@ -39,8 +39,8 @@ function isPublic(address: string): boolean {
 }
 
 /**
- * Link-local addresses, and cloud metadata services, which give credentials to any caller. Webhooks never call these
- * addresses, even if the site lists them, or lists a name that resolves to them.
+ * Link-local addresses, and addresses of cloud metadata services, which give credentials to any caller. Webhooks never
+ * call these addresses, even if the site lists them, or lists a name that resolves to them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);

@@ -16,7 +16,7 @@ export interface NamedEntry {
   entry: Dirent<Buffer>;
 }
 
-/** Yields the entries of a directory without loading the whole directory. */
+/** Yields a directory's entries without loading the whole directory into memory. */
 export async function* readEntries(directory: string): AsyncGenerator<NamedEntry> {
   // the type definitions of Node.js lack the encoding `buffer`
   const open = (await opendir(directory, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<

@@ -1,8 +1,8 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
- * the WAL written during the copy. A restored server replays the WAL to reach the state at the end of the backup.
- * `pg_backup_start` and `pg_backup_stop` mark the start and end of the backup. The backup does not take locks. A
- * replication slot retains the WAL until the backup's connection ends.
+ * the WAL written during the copy. A restored server replays the WAL to reach the state that the database had at the
+ * end of the backup. `pg_backup_start` and `pg_backup_stop` mark the start and end of the backup. The backup does not
+ * take locks. A replication slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';

@@ -322,7 +322,7 @@ function copyPackage(root: string): string {
     try {
       fs.renameSync(partial, copy);
     } catch {
-      fs.rmSync(partial, { recursive: true, force: true }); // another process has meanwhile made the copy
+      fs.rmSync(partial, { recursive: true, force: true }); // another process has already made the copy
     }
   }
   const stats = fs.lstatSync(copy);

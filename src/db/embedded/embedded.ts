@@ -35,7 +35,7 @@ export interface Embedded {
   close(): Promise<void>;
 }
 
-/** Port number, which is used only in the socket's file name. */
+/** Port number that is used only in the socket's file name. */
 const PORT = 5432;
 const SETTINGS = {
   listen_addresses: '',
@@ -57,7 +57,7 @@ const WATCH_MS = 2000;
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
  * @param options.settings PostgreSQL settings, added to `SETTINGS`
- * @throws Error with the path of the server's log if the server ends while it starts, or does not start in time
+ * @throws Error that names the server's log if the server ends while it starts, or does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;

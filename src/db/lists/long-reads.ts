@@ -50,7 +50,7 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival, except those whose caller already has the maximum number
+   * Waits for a slot. Readers get slots in order of arrival, but a reader waits while its caller has the maximum number
    * of slots.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @param wanted aborts when clients no longer wait for the work

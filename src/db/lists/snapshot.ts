@@ -82,7 +82,7 @@ export interface Asker {
   reader?: AbortSignal | undefined;
 }
 
-/** Pages of a list, which the reader takes at its own pace. */
+/** A list's pages, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
   /** Aborts if the reader is too slow while other readers wait. */
   signal?: AbortSignal;

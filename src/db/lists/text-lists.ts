@@ -107,8 +107,8 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Limits the number of rows before sorting them, because an ordered index scan would take long if only a few rows
- * match.
+ * Limits the number of rows before sorting them, because an ordered index scan would take a long time if only a few
+ * rows match.
  */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}

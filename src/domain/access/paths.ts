@@ -1,6 +1,6 @@
 /**
- * Applies path rules to callers and files. If a directory has no path rules, all callers may list, request and fetch
- * the files below it.
+ * Applies path rules to callers and files. If a directory does not have path rules, all callers may list, request and
+ * fetch the files below it.
  */
 import { type Caller, hasRole, ownerOf } from '../../core/caller.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -66,9 +66,9 @@ export function isAllowedIn(action: PathAction): Sql {
 }
 
 /**
- * Returns the SQL condition that the caller may see the file `f` of a visible request. Owners see all files of their
- * requests, regardless of the current path rules. A caller that may see all requests sees only files that path rules
- * allow it to list.
+ * Returns the SQL condition that the caller may see the file `f` in a request that is visible to the caller. Owners see
+ * all files of their requests, regardless of the current path rules. A caller that may see all requests sees only files
+ * that path rules allow it to list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;

@@ -65,7 +65,7 @@ const MAX_QUOTAS = 1000;
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
   checkOneOf('role', input.role, TokenRole);
-  // an operator's token may have the reserved name `operator`
+  // an operator's token is allowed to have the reserved name `operator`
   if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
     throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must not contain a colon: ${quote(name)}`);

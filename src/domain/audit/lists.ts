@@ -31,7 +31,7 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   );
 }
 
-/** Rejects filters that no row can match, because an empty list would suggest that no action was taken. */
+/** Rejects filters that no row can match, because an empty list would suggest that no actions were recorded. */
 function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);

@@ -208,7 +208,7 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
  * SQL condition that a library finds the file `f` by path. The condition also holds for a library that staged the file
- * before the file moved to another library, because files are released by path.
+ * before it moved to another library, because files are released by path.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

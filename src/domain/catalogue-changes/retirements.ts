@@ -25,7 +25,7 @@ interface RetireVolumeInput {
   name: string;
   /** Reason for the retirement, shown to users who request a file that the retirement withdrew. */
   why?: string | null | undefined;
-  /** Whether to withdraw files that have no other copy. */
+  /** Whether to withdraw files that do not have another copy. */
   withdraw?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -226,7 +226,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the retired volume's row in each step. @throws InUseError if the volume was reinstated meanwhile */
+/** Reads the retired volume's row in each step. @throws InUseError if the volume has since been reinstated */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -237,7 +237,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // check again under the locks: a file's other copy might have failed meanwhile
+  // check again under the locks: a file's other copy might have failed since the first check
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
@@ -253,7 +253,7 @@ const isBeingRead = (volumeId: number): Sql =>
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // check again under the locks: a file's other copy might be usable by now
+  // check again under the locks: a file's other copy might have become usable since the first check
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;

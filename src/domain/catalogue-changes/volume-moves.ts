@@ -108,8 +108,8 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
 }
 
 /**
- * Moves the files in the temporary table `leaving`. No import or retirement can run meanwhile, because of the catalogue
- * lock.
+ * Moves the files in the temporary table `leaving`. The catalogue lock keeps imports and retirements from running at
+ * the same time.
  */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);

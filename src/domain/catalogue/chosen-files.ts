@@ -1,7 +1,7 @@
 /**
  * Finds files that an operator selects by path, and changes them in steps. Each step is a transaction that holds the
- * catalogue lock, so that no request for the step's files is created meanwhile. If the process dies, the next call for
- * the same path continues the work.
+ * catalogue lock, so that no request for the step's files is created during the step. If the process dies, the next
+ * call for the same path continues the work.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -87,8 +87,8 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
- * add files to it. Between steps, a file might be renamed to a path before the current page. So all pages are repeated
- * until one page contains all remaining files, or until a round over all pages does not change any file.
+ * add files to it. Between steps, a file might be renamed to a path before the current page. So all pages are read
+ * again until one page contains all remaining files, or until a round over all pages does not change any file.
  * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(

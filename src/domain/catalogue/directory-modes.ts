@@ -15,16 +15,16 @@ export interface DirectoryMode {
   gid: bigint | null;
 }
 
-/** Mode and group of a directory, which decide which users may enter and read it. */
+/** A directory's mode and group. They decide which users may enter and read the directory. */
 export type Access = Omit<DirectoryMode, 'path'>;
 
 /** Mode of a restored directory without a recorded mode. */
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies whose logical path is taken, for example by a renamed file's copy. Each
- * subdirectory's name begins with a file id. A subdirectory has the same access restrictions as the file's directory in
- * the catalogue.
+ * Directory on a restore disk for copies that cannot be stored at their logical path, for example because a renamed
+ * file's copy is at that path. Each subdirectory's name begins with a file id. A subdirectory has the same access
+ * restrictions as the file's directory in the catalogue.
  */
 export const RENAMED = '/.tapegate-renamed';
 

@@ -45,8 +45,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction.
  * @param copies one copy for each file. A single update writes a file's stage and copy, because each update writes all
- *   indexes.
- * @returns the ids of the moved files
+ * indexes.
+ * @returns the moved files' ids
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,
