@@ -7,7 +7,7 @@ import { quote } from '../core/errors.js';
 import { type AddressRanges, isRange, splitWords } from '../core/net/address-ranges.js';
 import { isTrustworthyUrl } from '../core/net/issuer-urls.js';
 
-/** The methods that TAPEGATE_AUTH may contain, in the order in which the gateway tries them. */
+/** The authentication methods that TAPEGATE_AUTH may list, in the order in which the gateway tries them. */
 export const authMethods = [
   'token',
   'oidc',

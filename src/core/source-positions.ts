@@ -1,5 +1,5 @@
 /**
- * Shows an error's position in the source files. Node.js itself can show source positions, but would then read all
+ * Shows an error's position in the source files. Node.js itself can show source positions, but would have to read all
  * source maps at every start.
  */
 import { readFileSync } from 'node:fs';

@@ -113,7 +113,7 @@ export class BareClient extends SocketClient {
   }
 }
 
-/** Errors after which a second attempt to connect, with another `sslmode`, might succeed (encryption.ts). */
+/** Errors after which a second attempt to connect, with a different `sslmode`, might succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
 /**

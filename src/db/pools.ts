@@ -17,9 +17,9 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. V8 optimizes a function after running as
- * many bytes of its code as the tiering budget allows. With V8's default, a short command takes twice the CPU time
- * (0.70 s instead of 0.39 s). A server under load still uses up the budget within its first queries.
+ * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. V8 optimizes a function when the executed
+ * bytes of its code exceed the tiering budget. With V8's default, a short command takes twice the CPU time (0.70 s
+ * instead of 0.39 s). A server under load still uses up the budget within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -62,8 +62,8 @@ export interface Database {
   Client: typeof pg.Client;
   config: pg.ClientConfig;
   /**
-   * After this call, rejects connections to a database with another identity, for example if the database's files were
-   * replaced.
+   * After this call, rejects connections to a database with a different identity, for example if the database's files
+   * were replaced.
    */
   keepDatabase(): Promise<void>;
   /** Closes all connections. Returns within seconds even if the database does not answer. */

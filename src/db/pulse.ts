@@ -84,7 +84,7 @@ export class Pulse {
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    // ignored, because the next connection listens if this connection broke
+    // ignored, because the next connection will listen if this connection broke
     else await this.beginListening().catch(() => {});
     return () => this.listeners.delete(listener);
   }

@@ -1,6 +1,6 @@
 /**
  * Sets the session settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a
- * role (`ALTER ROLE … SET`). So each connection sets all settings on which Tapegate's statements rely, before its first
+ * role (`ALTER ROLE … SET`). So each connection sets all settings that Tapegate's statements rely on, before its first
  * statement. A statement applies the settings, because a pooler accepts only a few settings when a connection starts.
  */
 import pg from 'pg';

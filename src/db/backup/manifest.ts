@@ -24,7 +24,8 @@ export interface Manifest {
   postgres: string;
   platform: string;
   /**
-   * When the backup started and ended. A restored database's state is from a moment between the backup's start and end.
+   * When the backup started and ended. A restored database contains the data as of a moment between the backup's start
+   * and end.
    */
   startedAt: string;
   endedAt: string;

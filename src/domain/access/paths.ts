@@ -31,8 +31,8 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that no path rules exist. Queries check this condition before path rules, because even planning a call
- * to `path_allowed` takes as long as a lookup.
+ * SQL condition that no path rules exist. Queries check this condition before they check path rules, because even
+ * planning a call to `path_allowed` takes as long as a lookup.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 

@@ -24,7 +24,7 @@ export interface NewCopy extends CopyTraits {
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** SQL assignments that replace unknown checksums with those of the bytes that were read from tape. */
+/** SQL assignments that replace unknown checksums with the checksums of the bytes read from tape. */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
