@@ -40,7 +40,9 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /** Returns connection settings. If there are several servers, the settings name the server that accepts writes. */
+  /**
+   * Returns connection settings. If the URL lists several servers, the settings are for the server that accepts writes.
+   */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

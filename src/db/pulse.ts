@@ -1,6 +1,6 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
- * not answer, logs the loss once and cuts all connections. Logs the recovery when the database answers again. If there
+ * not answer, logs one message and closes all connections. Logs the recovery when the database answers again. If there
  * are several servers, finds the one that accepts writes. The connection that checks the database also listens for
  * notifications, so that an idle process needs only one connection for both.
  */
@@ -192,8 +192,8 @@ export class Pulse {
   }
 
   /**
-   * Connects to the server that accepts writes. If a different server accepted writes until now, cuts all connections,
-   * so that they reconnect to the new server.
+   * Connects to the server that accepts writes. If a different server accepted writes until now, closes all
+   * connections, so that the process reconnects to the new server.
    */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
