@@ -5,7 +5,7 @@
  * jump, and the clock is suspended (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons
  * anything. The suspension ends after some minutes in which no process contradicts the clock, or when an operator
  * resumes the clock. Resuming the clock deletes the stored readings, so that every process accepts the server's time. A
- * process can be killed at any point, because each row of the stored state is written by a single statement.
+ * process can safely be killed at any point, because a single statement writes each row of the stored state.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -53,7 +53,7 @@ export class ClockWatch {
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
-  /** The last clock jump that this process saw, and the time since which the jump's size has not changed. */
+  /** The last clock jump that this process saw, and the time at which the jump's size last changed. */
   private jump: { ahead: number; since: number } | undefined;
   /**
    * The end of the clock's suspension, as last read from the database, and the time at which this process first read
@@ -118,7 +118,7 @@ export class ClockWatch {
 
   /**
    * Compares this process's first reading of the server's clock with readings from the database. If the server's clock
-   * contradicts the stored readings, continues from the expected time.
+   * contradicts the stored readings, the process continues from the expected time.
    */
   private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
     this.isJudged = true;

@@ -25,7 +25,7 @@ export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
  * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths. If
- * two distinct paths have equal reduced paths, Tapegate merely gives one file's copy another path.
+ * two distinct paths have equal reduced paths, Tapegate merely stores one of the copies at another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -81,7 +81,7 @@ const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
 /**
- * The volume's library is a staging library, or its drives find files by their paths, so that reading does not need a
+ * The volume's library is a staging library, or its drives find files by path, so reading a file does not need a
  * position.
  */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
@@ -129,8 +129,8 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
 /**
- * Current time on the database server's clock, which decides when leases expire. A process must not extend a lease by
- * its own clock.
+ * Current time on the database server's clock, which decides when leases expire. A process must not use its own clock
+ * to extend a lease.
  */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 

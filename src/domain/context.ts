@@ -37,7 +37,7 @@ export interface LocatedCopy {
 /** Checks copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the copies that are missing, that is, no regular file is at their path. If a disk is absent or does not
+   * Returns the missing copies. A copy is missing if no regular file is at its path. If a disk is absent or does not
    * answer, its copies do not count as missing.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
@@ -62,7 +62,7 @@ export interface Context {
   reader?: AbortSignal | undefined;
   /** Keeps the caller's slots until the returned function is called, even if the caller disconnects. */
   keep?: (() => () => void) | undefined;
-  /** W3C `traceparent` that a new request stores for the engine. */
+  /** W3C `traceparent` that is stored in a new request, so that the engine's spans join the client's trace. */
   traceparent?: string | undefined;
   /** Returns the database's time. Tests replace this function. */
   now(): string;

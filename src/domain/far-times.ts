@@ -1,8 +1,8 @@
 /**
  * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
- * written. Queries ignore implausible leases immediately (`isRunning`). Retry times are indexed, so they must be
- * replaced by the present time. Engines replace retry times when they start, and when the database's clock is plausible
- * again; `doctor` also replaces them.
+ * written. Queries ignore implausible leases immediately (`isRunning`). Queries find retry times in an index, so
+ * implausible retry times must be replaced by the present time. Engines replace retry times when they start, and when
+ * the database's clock is plausible again; `doctor` also replaces them.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -26,8 +26,8 @@ interface Times {
 }
 
 /**
- * Longest plausible intervals until a retry. The longest real delay is an hour, or a day for webhooks and for files
- * that a library keeps.
+ * Longest plausible times until a retry, as SQL intervals. The longest real delay is an hour, or a day for webhooks and
+ * for files that a library keeps.
  */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 

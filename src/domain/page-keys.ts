@@ -1,6 +1,7 @@
 /**
- * Reads pages of lists by keyset, so that a page after a deleted row is still correct. One statement reads a page of
- * each parent's inner list, for example a page of files for each request. Prisma would read each inner list completely.
+ * Reads pages of lists by keyset, so that the next page is correct even if the last row before it was deleted. One
+ * statement reads a page of each parent's inner list, for example a page of files for each request. Prisma would read
+ * each inner list completely.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -156,7 +157,7 @@ export async function estimateFiles(
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
   if (found && planned > COUNTED) return { count: planned, isEstimated: true };
-  // sample, because PostgreSQL estimates substrings poorly: 13 files instead of 200,000 in one case
+  // count in a sample, because PostgreSQL estimates substrings poorly: 13 files instead of 200,000 in one case
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
@@ -179,8 +180,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk a faster query, tried first: returns the same rows if the caller may see every row, and otherwise no
- *   rows. `walk` is undefined if the list has a filter
+ * @param list.walk a faster query, tried first: returns the same rows if the caller is allowed to see all of them, and
+ *   otherwise no rows. `walk` is undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -212,7 +213,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row of an inner list, with its key. `row` is undefined if the caller may not see the row. */
+/** A row of an inner list, with its key. `row` is undefined if the caller is not allowed to see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;

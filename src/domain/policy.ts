@@ -1,7 +1,7 @@
 /**
  * Access policy of REST, GraphQL and commands. The table `policy` lists all protocol operations and commands. Each
  * operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as missing. A
- * visible object that the caller may not change is reported as forbidden.
+ * visible object that the caller is not allowed to change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
 import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
@@ -133,7 +133,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'request files: it has no quota',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may only read' },
-  // a service may use quotas, but must not give other users access to them
+  // a service is allowed to use quotas, but not to give other users access to them
   manage: {
     roles: ['user', 'operator'],
     what: "manage members and webhooks: this requires a user's or an operator's token",
@@ -146,8 +146,7 @@ const READ_ONLY = 'do this: its token may only read, without the rights of an op
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // anonymous callers may not add members or webhooks, because these would remain if the site later requires
-  // authentication
+  // anonymous callers must not add members or webhooks, which would remain after authentication becomes required
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
@@ -182,7 +181,7 @@ interface OwnedRequest {
   madeBy: string | null;
 }
 
-/** Checks that the caller may change a request that is visible to the caller. @throws ForbiddenError */
+/** Checks that the caller is allowed to change a visible request. @throws ForbiddenError */
 export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -218,7 +217,7 @@ export function rightsKey(caller: Caller): string | undefined {
   return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
 }
 
-/** The caller may see the quota `q` and its requests. */
+/** The caller is allowed to see the quota `q` and its requests. */
 export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
 }
@@ -227,7 +226,7 @@ export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.Quota
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
 }
 
-/** The caller manages the quota `q`. Operators also manage objects that belong to no quota. */
+/** The caller manages the quota `q`. Operators also manage objects that do not belong to a quota. */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

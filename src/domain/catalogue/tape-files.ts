@@ -50,7 +50,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
-  // without a filter, subtract withdrawn files from all files: both counts read only an index
+  // without a filter, count all files and withdrawn files, and subtract: each count reads only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -99,7 +99,7 @@ function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
-/** Returns a file by its logical path; null if it is unknown or the caller may not list it. */
+/** Returns a file by its logical path; null if the file is unknown or the caller is not allowed to list it. */
 export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<TapeFile>(
@@ -150,8 +150,8 @@ interface KnownPosition {
 }
 
 /**
- * Returns known files by their path in the library. If two files have the same path in the library, returns the file on
- * `volume`. If both or none of the files are on `volume`, returns the renamed file.
+ * Finds known files by their paths in the library. If two files have the same path in the library, returns the file on
+ * `volume`. If both files or neither of them are on `volume`, returns the renamed file.
  */
 export async function readPositions(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
  * Verifies tape copies. A drive reads back each UNVERIFIED file that was never verified. If the bytes match the
- * catalogue, the file moves to ONDISK. If verification fails, the failure stays recorded until a later read succeeds or
+ * catalogue, the file becomes ONDISK. If verification fails, the failure stays recorded until a later read succeeds or
  * an import changes the file.
  */
 
@@ -19,16 +19,16 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * SQL condition that the tape copy of the file `f` can be read, and was never verified. An UNVERIFIED file that was
- * verified before, or has a changed copy, was modified on disk.
+ * SQL condition that the file `f` has a readable tape copy that was never verified. An UNVERIFIED file was modified on
+ * disk if it was verified before, or has a changed copy.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
  * Returns the SQL condition that the tape copy of the file `f` must be verified now; `w` is the file's row in the table
- * `verification`. A copy in a staging library is verified only if the row exists, because reading the copy might cost
- * money.
+ * `verification`. A copy in a staging library is verified only if the file has such a row, because reading the copy
+ * might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -46,7 +46,7 @@ export interface UnconfirmedVolume {
 
 /**
  * Finds a volume with copies to verify. The volume must be in service, and not in a drive.
- * @param except volumes to skip, by name
+ * @param except names of the volumes to skip
  */
 export async function findUnconfirmed(
   ctx: Context,
@@ -106,7 +106,7 @@ export interface VerificationFailure {
 
 /**
  * Records the result of reading a copy, unless the file has changed in the catalogue meanwhile.
- * @param failure undefined if the copy matches the catalogue
+ * @param failure why the verification failed; undefined if the copy matches the catalogue
  */
 export async function endVerification(
   ctx: Context,
@@ -150,7 +150,9 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /** Whether to also verify copies in staging libraries for the first time, although reading them might cost money. */
+  /**
+   * Whether to also verify copies in staging libraries that were never verified. Reading those copies might cost money.
+   */
   staged?: boolean | null | undefined;
 }
 

@@ -11,9 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. Both rows must have the same size, and the same
- * checksum. If the later row does not have a checksum, both rows must have the same position instead. If the earlier
- * row does not have a position, it is enough that both rows name the same volume, because the path identifies the file.
+ * Returns the condition that two rows describe the same bytes. The rows must have the same size and checksum. If the
+ * later row does not have a checksum, both rows must have the same position instead. If the earlier row does not have a
+ * position, it is enough that both rows name the same volume, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */
@@ -29,22 +29,22 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the condition that two rows have the same size, checksum and position, so a recall reads and compares the
- * same bytes. If the condition is false, earlier errors no longer apply to the file.
+ * Returns the condition that two rows have the same size, checksum and position. A recall by either row reads and
+ * compares the same bytes. If the condition is false, earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePosition(was, is)})`;
 }
 
-/** SQL assignments that copy the position and size of the file `f` to its recall. */
+/** SQL assignments that copy the position and size from the file `f` to its recall. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** SQL assignments that requeue the recall `c` of the file `f`. */
+/** SQL assignments that put the recall `c` for the file `f` back into the queue. */
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-/** SQL condition that the recall `c` has a different position or size from its file `f`. */
+/** SQL condition that the recall `c` and its file `f` differ in position or size. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface FailedRead {
@@ -65,9 +65,9 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second tape copy, if they have one. Resets the attempts of the files' waiting recalls.
- * @returns the switched files, for which the caller must requeue recalls, and the errors of files with two failed
- *   copies
+ * Switches locked files to their second tape copy, if they have one. Resets the number of attempts in the files'
+ * waiting recalls.
+ * @returns the switched files, whose recalls the caller must requeue, and the errors of files with two failed copies
  */
 export async function switchToCopies(
   ctx: Context,

@@ -69,7 +69,7 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
  * catalogue might lack reserved positions after the database was restored from a backup, or after a failover lost the
  * last transactions.
- * @param last the last used position in the library
+ * @param last the highest position at which the library contains a file
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;
@@ -88,7 +88,7 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether positions on the volume cannot be reserved, because it is suspended, retired, or in another library. */
+  /** Whether the volume accepts no more files, because it is suspended, retired, or in another library. */
   isClosed: boolean;
 }
 
@@ -152,8 +152,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes. The planner estimates costs from the medium. If a named volume is unknown, does not
- * change any volume.
+ * Sets the medium of the named volumes. The planner estimates costs from a volume's medium. If a named volume is
+ * unknown, does not change any volume.
  * @param input.names names of the volumes; default: all volumes
  * @returns the number of changed volumes
  * @throws InvalidInputError, NotFoundError

@@ -1,7 +1,7 @@
 /**
  * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A withdrawn file that
  * is on disk stays in its requests. A waiting request file fails with the withdrawal's reason, unless a drive is
- * reading the file. Importing a complete list withdraws the files that it omits.
+ * reading the file. Importing a complete list withdraws the files that the list omits.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -32,7 +32,10 @@ interface WithdrawFilesInput extends ChosenPaths {
   why?: string | null | undefined;
 }
 
-/** Withdraws files. @throws InvalidInputError; NotFoundError if no file exists, or all files are withdrawn already */
+/**
+ * Withdraws files.
+ * @throws InvalidInputError; NotFoundError if no selected file exists, or all of them are already withdrawn
+ */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
   return await audited(
@@ -41,7 +44,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     async (auditEntry) => {
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      // include files withdrawn by a complete list, so that the next list does not reinstate them
+      // include files that a complete list withdrew, so that the next list does not reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
@@ -58,7 +61,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates withdrawn files. A reinstated file joins requests that have its path as an unresolved path, or a matching
+ * Reinstates withdrawn files. A reinstated file joins requests that list its path as unresolved, or have a matching
  * pattern. Users can retry failed request files (`retryRequest`).
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn
  */
@@ -156,8 +159,8 @@ export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
   /**
-   * Maximum percentage of the files below the prefix that the import is allowed to withdraw. If the list omits more
-   * files, the import fails.
+   * Maximum percentage of the files below the prefix that the import is allowed to withdraw. If the list omits a larger
+   * percentage, the import fails.
    */
   mostPercent: number;
 }
@@ -183,7 +186,7 @@ export function readComplete(given: { directory: string; mostPercent?: number | 
 /**
  * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty if the import is
  * not a complete list. The caller must have locked the catalogue.
- * @throws InUseError if the list omits more than `mostPercent` of the files
+ * @throws InUseError if the list omits more than `mostPercent` percent of the files
  */
 export async function findUnlisted(
   tx: Transaction,
@@ -250,7 +253,7 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 
 /**
  * Purges withdrawn files that are not in use. A purged file's path becomes free, and the file cannot be reinstated. The
- * file's row stays, because requests and events refer to it, and gets a path that no other file can have.
+ * file's row stays, because requests and events refer to it. The row gets a path that no other file can have.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  *   use
  */
@@ -305,14 +308,14 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // check under the lock: a file might have been requested after the files were selected
+  // check again under the lock: a file might have been requested after the files were selected
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
-    // append the whole old path, to which path rules still apply (access/paths.ts)
+    // keep the whole old path in the new one, because path rules still apply to the old path (access/paths.ts)
     sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,

@@ -33,7 +33,7 @@ export interface RecordedCopy {
   version: string;
 }
 
-/** Selects the files `f` whose rows have not changed since `copies` was read from the database. */
+/** Selects the files `f` whose rows have not changed since the copies were read from the database. */
 export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
@@ -44,8 +44,8 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error in the table `verification` if the copy's path contains another file with the same bytes as the file on tape.
- * Queries search for this text, so it must not change.
+ * Error in the table `verification` if the copy was replaced by another file with the same bytes as on tape. Queries
+ * search for this text, so it must not change.
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 

@@ -145,7 +145,7 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** A file system's free bytes, and the bytes reserved on all restore disks on it. */
+/** A file system's free bytes, and the bytes that are reserved on all of its restore disks. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
@@ -182,8 +182,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns a file system's free bytes minus all reservations. Subtracts the whole size of each running recall, because
- * all of its bytes might still be unwritten.
+ * Returns a file system's free bytes minus all reservations. Each running recall reserves its file's whole size,
+ * because all of the bytes might still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -306,8 +306,7 @@ export async function removeDisk(ctx: Context, given: string): Promise<RemovedDi
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
-      // lock the disk in a separate statement, so that the next statement sees copies that earlier lock holders
-      // recorded
+      // lock the disk in a separate statement, so that the next statement sees copies recorded by earlier lock holders
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
       const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

@@ -1,6 +1,6 @@
 /**
  * Handles restored copies that were removed from their disks outside Tapegate. Records each missing copy in the
- * database, and recalls its file if a live request contains it.
+ * database, and recalls the copy's file if a live request contains the file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';

@@ -57,8 +57,8 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
 /**
- * Reads the next `limit` released files of a request, and finds the RESTORED files that no live request contains.
- * @returns `copies`: the copies of the RESTORED files, except on failing disks; `last`: the ordinal of the last file
+ * Reads the next `limit` released files of a request, and selects those that are RESTORED and not in a live request.
+ * @returns `copies`: the copies of the selected files, except on failing disks; `last`: the ordinal of the last file
  *   read, undefined if no files follow
  */
 export async function readUnheld(
@@ -90,9 +90,9 @@ export async function readUnheld(
 const MARKED = 10_000;
 
 /**
- * If all of a request's released files have left the restore area, records this fact. If the request has ended, also
- * marks its request files as ended, so that lookups of live requests skip them. If the request ends while this function
- * runs, records nothing.
+ * Checks whether all of a request's released files have left the restore area, and if so, records this fact. If the
+ * request has ended, also marks its request files as ended, so that lookups of live requests skip them. If the request
+ * ends while this function runs, records nothing.
  * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -150,8 +150,7 @@ export async function releaseCopies(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
-    // lock the files in a separate statement, so that the next statement sees request files that earlier lock holders
-    // added
+    // lock the files in a separate statement: the next statement must see request files added by earlier lock holders
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,
@@ -172,7 +171,7 @@ async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Records why files are UNVERIFIED, so that files do not become ONDISK when their tape copies are read. The caller must
+ * Records why files are UNVERIFIED, so that they do not become ONDISK when their tape copies are read. The caller must
  * have locked the files.
  */
 export async function keepUnverified(
@@ -424,13 +423,13 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
   );
 }
 
-/** Deletes the records of changed copies that no longer exist, so that files can be restored to those paths again. */
+/** Deletes the records of changed copies that no longer exist, so that files can be restored to the copies' paths. */
 export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns the paths in `paths` at which the disk contains a changed copy that must stay. */
+/** Returns those of `paths` at which the disk contains a changed copy that must stay. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

@@ -27,7 +27,7 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 
 /**
  * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. A disk with a new marker file might be another file system, so engines test again whether the
+ * copies on the disk. A disk with a new marker file might have another file system, so engines test again whether the
  * disk folds names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
@@ -52,8 +52,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues a disk's comparison. If two hosts see different inodes on the same disk, they compare the disk
- * one after the other.
+ * Begins or continues a disk's comparison. If two hosts see different inodes on the same disk, they compare the disk's
+ * copies one after the other.
  * @returns the id of the last compared file; undefined if another engine is comparing the disk
  */
 export async function claimComparison(
@@ -114,8 +114,8 @@ export async function readCopiesOn(
 export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
 /**
- * Records the new inodes of copies whose bytes were compared. Skips copies whose file rows have changed since the
- * comparison.
+ * Records the new inodes of copies whose bytes match their recorded checksums. Skips copies whose file rows have
+ * changed since the comparison.
  * @returns the number of copies whose inodes were recorded
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {

@@ -53,7 +53,7 @@ type SeenDisks = ReadonlyMap<
 >;
 
 interface Candidate extends DiskRow {
-  /** Free and reserved bytes of the disk's file system. All disks on one file system share one object. */
+  /** Free and reserved bytes of the disk's file system. Disks on the same file system share one object. */
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
@@ -189,9 +189,8 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 }
 
 /**
- * Returns the number of bytes to subtract from the measured free space, because those bytes might have been written
- * after the measurement. Includes all reservations that existed at the measurement or were made later, even if they
- * have ended.
+ * Returns the number of bytes to subtract from the measured free space, because they might have been written after the
+ * measurement. Includes all reservations that existed at the measurement or were made later, even if they have ended.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -222,8 +221,8 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
 const WOKEN_RECALLS = 5000;
 
 /**
- * Clears the errors of the oldest recalls that wait for room, as many as fit on the disks, so that they can start. A
- * call is safe at any time, because it does not reserve room.
+ * Clears the errors of recalls that wait for room, so that they can start. Takes the oldest recalls first, and only as
+ * many as fit on the disks. A call is safe at any time, because it does not reserve room.
  * @returns the number of recalls that can now start
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
@@ -294,8 +293,8 @@ export async function freeReserved(
 }
 
 /**
- * Returns the recalls that each fit on at least one disk, and the total room on all disks in bytes. Does not reserve
- * room. For a recall that fits on no disk, records the reason, as `reserve` does.
+ * Returns the recalls that fit on at least one disk, and the total room on all disks in bytes. Does not reserve room.
+ * For a recall that does not fit on any disk, records the reason, as `reserve` does.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

@@ -11,7 +11,7 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** A row with a finding. Findings are ordered by `key`, the row's id. */
+/** A database row that has a finding. Findings are ordered by `key`, the row's id. */
 export interface FoundRow {
   key: bigint;
   thing: string;
@@ -33,7 +33,7 @@ export interface FindingKind {
 export interface RepairableKind extends FindingKind {
   /**
    * Checks the rows again under locks, and repairs rows that still have the finding. A second call for the same rows
-   * changes nothing.
+   * does not change anything.
    */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
@@ -56,7 +56,7 @@ export async function* findRepairable(
 
 interface KindPage {
   findings: (Finding & Pick<FoundRow, 'key'>)[];
-  /** Key of the last row of the page; undefined if all rows were checked. */
+  /** Key of the page's last row; undefined if all rows were checked. */
   next: bigint | undefined;
 }
 

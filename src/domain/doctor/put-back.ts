@@ -22,7 +22,7 @@ const LEAPS = {
 } as const;
 
 export interface PutBack {
-  /** Lower bound for the next request's id; null if no id is left. */
+  /** Lower bound for the next request's id; null if no ids are left. */
   nextRequestId: number | null;
   /**
    * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails, perhaps for a

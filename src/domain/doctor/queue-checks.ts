@@ -17,15 +17,15 @@ import type { RepairableKind } from './findings.js';
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
 /**
- * SQL condition that the recall `c` has no disk, or that no engine holds its drive `d` in the epoch in which the recall
- * began.
+ * SQL condition that the recall `c` does not have a disk, or that no engine holds its drive `d` in the epoch in which
+ * the recall began.
  */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /**
- * Finds running recalls that have no disk, or whose drive no engine holds. If the drive's lease has expired, an engine
- * must recover the drive before the repair (engine/drive/drive.ts).
+ * Finds running recalls that do not have a disk, or whose drive is not held by any engine. If the drive's lease has
+ * expired, an engine must recover the drive before the repair (engine/drive/drive.ts).
  */
 export const recallLost: RepairableKind = {
   kind: 'recall-lost',
@@ -149,9 +149,9 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. This check runs before all others, because repairing other findings
- * would add missing recalls without reporting them. Omits files with changed copies, which an engine must check before
- * the files can be recalled.
+ * Finds waiting request files without a recall. This check runs before all others, because repairs of other findings
+ * would silently add missing recalls. Omits files with changed copies, which an engine must check before the files can
+ * be recalled.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -255,8 +255,8 @@ const stagingUnheld: RepairableKind = {
 };
 
 /**
- * Finds requests to stage or release a file that the library has not accepted within a day. The repair makes the next
- * attempt due immediately.
+ * Finds stage and release requests that the library has not accepted within a day. The repair makes the next attempt
+ * due immediately.
  */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',

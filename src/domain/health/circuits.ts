@@ -32,7 +32,7 @@ interface Columns {
 }
 
 const circuits = {
-  /** Counts a volume's failures in drives, unless a file, a restore disk or the mount caused the failure. */
+  /** Counts a volume's failures in drives, except failures caused by a file, a restore disk or the mount. */
   volume: {
     table: 'volume',
     id: 'id',

@@ -30,7 +30,7 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts a library's refusals only once per pause, because several drives might report the same refusal.
+ * Counts only one refusal by a library per pause, because several drives might report the same refusal.
  * @returns the end of the pause, which grows with each counted refusal
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {

@@ -41,8 +41,8 @@ interface DriveLocation {
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that the recall `c` can begin: its volume, its drive, its library and at least one waiting
- * user are in service.
+ * Returns the SQL condition that the recall `c` can begin: its volume, drive and library are in service, and at least
+ * one user who waits for the file is not suspended.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}
@@ -143,8 +143,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Puts an object back into service, so that recalls that wait for it can begin immediately. A full disk accepts files
- * again.
+ * Puts an object back into service, so that recalls that wait for it can begin immediately. Resuming a full disk makes
+ * it accept files again.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */

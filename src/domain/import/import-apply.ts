@@ -38,9 +38,9 @@ interface ApplyOptions {
 }
 
 /**
- * Applies the rows in the temporary table `incoming`. First adds new files, which no other transaction can see yet.
- * Then locks, in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A
- * request is affected if new files join the request, or if it contains changed files.
+ * Applies the rows in the temporary table `incoming`. Adds new files before it locks anything, because no other
+ * transaction can see them yet. Takes locks in the global order: the catalogue, the affected requests, their quotas,
+ * and the changed files. A request is affected if new files join it, or if it contains changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -298,8 +298,7 @@ async function fillOmitted(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects illegal stage changes. Also rejects new sizes for files for which space in the restore area is reserved or
- * used.
+ * Rejects illegal stage changes. Also rejects a new size for a file that uses or reserves space in the restore area.
  */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
@@ -347,8 +346,8 @@ const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coale
 
 /**
  * Adapts the rows of files whose first and second copy were swapped because the first copy was unreadable
- * (catalogue/versions.ts). If a row has the copies in the old order, or has only one copy, no position changes unless
- * the row describes other bytes.
+ * (catalogue/versions.ts). If a row has the copies in the old order, or has only one copy, positions change only if the
+ * row describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -414,7 +413,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
 
 /**
  * Updates the live requests that contain files in the table `known`. Charges new sizes to quotas, and updates waiting
- * recalls. Retries failed files that now have another position or checksum.
+ * recalls. Retries failed files if their position or checksum has changed.
  * @returns the ids of the updated requests; the caller must pass them to `settleFollowed`
  * @throws ImportError
  */

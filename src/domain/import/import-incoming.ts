@@ -18,10 +18,7 @@ export interface ImportResult {
    * Number of new files whose row has stage A or R; they become ONTAPE, because Tapegate does not have a copy on disk.
    */
   addedWithoutCopy: number;
-  /**
-   * Number of withdrawn files that the import restored to the catalogue; absent if zero. An earlier complete list had
-   * withdrawn them.
-   */
+  /** Number of files that the import reinstated after an earlier complete list had withdrawn them; absent if zero. */
   reinstated?: number;
   /** Number of files in the import that stay withdrawn, because an operator withdrew them; absent if zero. */
   staysWithdrawn?: number;

@@ -37,7 +37,7 @@ export interface CatalogueRow {
   checksum: string | null | undefined;
   /**
    * Adler-32 that the command `archive` computes together with the checksum. If absent, the Adler-32 in the catalogue
-   * stays as long as the checksum does.
+   * stays unless the checksum changes.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */

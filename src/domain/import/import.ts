@@ -1,7 +1,7 @@
 /**
  * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, a file joins each
- * live request that has the file's path as an unresolved path, or that has a matching pattern. Rows are loaded before
- * the transaction, so that the transaction can run again after a deadlock.
+ * live request that lists the file's path as unresolved, or has a matching pattern. Rows are loaded before the
+ * transaction, so that the transaction can run again after a deadlock.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -17,7 +17,7 @@ import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
 
 interface ImportOptions {
-  /** Aborts when no client waits for the import any more. */
+  /** Aborts when no client is waiting for the import any more. */
   wanted?: AbortSignal | undefined;
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;

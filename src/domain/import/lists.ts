@@ -9,10 +9,10 @@ export interface ListSettings {
   /** Library to which a new volume is added. Default: the first library. */
   library?: string | undefined;
   spot?: string | undefined;
-  /** Text such as `/archive` to insert before each path; may be empty. */
+  /** Text such as `/archive` to insert before each path; can be empty. */
   prefix: string;
   /**
-   * Text such as `/hpss/archive` to remove from the beginning of each path, before the prefix is inserted; may be
+   * Text such as `/hpss/archive` to remove from the beginning of each path, before the prefix is inserted; can be
    * empty.
    */
   strip: string;

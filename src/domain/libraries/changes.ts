@@ -96,7 +96,8 @@ function checkName(given: string): string {
 
 /**
  * Changes a library. Engines use the new settings without a restart, and might repeat reads that are running.
- * @throws NotFoundError; InvalidInputError, also if the library is the first library or would change its type
+ * @throws NotFoundError; InvalidInputError, also if the library is the first library or the settings would change its
+ *   type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
   const action = actionOf('setLibrary', input);
@@ -112,7 +113,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // `removeSurplusDrives` deletes the rows of surplus drives when no engine uses them
+      // `removeSurplusDrives` deletes the rows of surplus drives when engines no longer use those drives
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,

@@ -42,8 +42,8 @@ export function listLibraries(ctx: Context) {
 }
 
 /**
- * Returns the settings of libraries by id. Only operators are allowed to see the settings, because they show where a
- * site has its tapes.
+ * Returns libraries' settings, by library id. Only operators are allowed to see the settings, which show where a site
+ * has its tapes.
  */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');

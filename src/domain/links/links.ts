@@ -37,8 +37,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which an engine checks again that a removed link is gone. By then, all claims of processes that might
- * still make the link have ended.
+ * Seconds after which an engine checks again that a removed link is gone. After this time, all claims of processes that
+ * might still make the link have ended.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
@@ -140,7 +140,7 @@ export async function recordLinks(
 }
 
 /**
- * Stores what was done with the links of claimed rows.
+ * Stores the results of making or removing the links in claimed rows.
  * @returns the ids of the files whose results were stored; rows that were marked after the claim are skipped
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {

@@ -32,7 +32,7 @@ export interface Estimate {
   /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPath: number;
   bytesAtPrimaryPath: bigint;
-  /** Number of files that drives already recall for other requests, so that no further tape reads are needed. */
+  /** Number of files that drives are already recalling for other requests, and need not read again. */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -90,7 +90,7 @@ interface FileGroup {
 /**
  * Estimates a request. A full quota is reported in the result, not as an error.
  * @param reader signal that aborts when the caller disconnects
- * @throws InvalidInputError, UnknownUserError, like `createRequest` does
+ * @throws InvalidInputError, UnknownUserError, as `createRequest` does
  */
 export async function estimateRequest(
   ctx: Context,

@@ -78,7 +78,7 @@ export interface Plan {
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan without users that the caller may not see. */
+/** Returns the plan without the users that the caller is not allowed to see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -158,8 +158,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Finds volumes whose files all wait for room on a restore disk, so that the volumes have no planned start. Returns a
- * text that describes each volume's wait, by volume id.
+ * Finds volumes without a planned start, because all of their files wait for room on a restore disk. Returns a text
+ * that describes each volume's wait, by volume id.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -243,9 +243,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /**
-   * Whether the last call to the library failed, so that Tapegate cannot estimate when the library will stage files.
-   */
+  /** Whether the last call to the library failed. If so, Tapegate cannot estimate when the library will stage files. */
   isAway: boolean;
 }
 

@@ -86,7 +86,7 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  // read the plan once for all callers, because thousands of clients might watch a request's end
+  // share the plan among all callers, because thousands of clients might watch a request's end
   const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
@@ -187,8 +187,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
 }
 
 /**
- * Selects changed copies that an engine must check, with the error if their disk is failing. The query has the columns
- * of `readParts`.
+ * Selects changed copies that an engine must check, and the disk's error if the disk is failing. The query has the
+ * columns of `readParts`.
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,

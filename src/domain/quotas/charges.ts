@@ -6,8 +6,8 @@
  *
  * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit.
  * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
- * request that ends or releases files. src/domain/requests/joins.ts subtracts unknown paths when their files enter the
- * catalogue and join the requests.
+ * request that ends or releases files. When an import adds their files to the catalogue, src/domain/requests/joins.ts
+ * subtracts the paths.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -42,7 +42,8 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * Returns the quota of a request that is about to change. A quota that the caller may not see counts as missing.
+ * Returns the quota of a request that is about to change. A quota that the caller is not allowed to see counts as
+ * missing.
  * @param given the user that the caller has named, if any
  * @throws UnknownUserError, WrongQuotaError
  */
@@ -74,8 +75,8 @@ export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: big
 }
 
 /**
- * Checks that a quota has room for a number of bytes. Callers check before they store a long list, because rolling it
- * back would be slow.
+ * Checks that a quota has room for a number of bytes. Callers use this check before they store a long list, because
+ * rolling the list back would be slow.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
@@ -126,7 +127,7 @@ const limitKinds = {
 export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
-/** Returns a column with the number of unknown paths of a request. */
+/** Returns a SQL expression for a request's number of unknown paths. */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }

@@ -111,7 +111,9 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   return quota;
 }
 
-/** Returns used bytes by quota id. Does not count requests past their retention, even if they have not ended yet. */
+/**
+ * Returns used bytes by quota id. Does not count requests after their retention date, even if they have not ended yet.
+ */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
   const rows = await ctx.db.rows<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
@@ -132,8 +134,8 @@ export interface RemovedQuota {
   /** Owners of the quotas that the removed user could use as a member or manager. */
   memberOf: string[];
   /**
-   * Directories with rules that name the user. The rules of a removed user remain, and will apply to the next user of
-   * that name.
+   * Directories with rules that name the user. Such rules remain when the user is removed, and apply to the next user
+   * with that name.
    */
   ruledDirectories: string[];
 }

@@ -20,8 +20,8 @@ export interface MailFacts {
   filesFailed: number;
   filesUnknown: number;
   /**
-   * Number of files that the request leaves out because the quota was full. `filesOverLimit` is the number that the
-   * request's own limits exclude.
+   * Number of files that the request leaves out because the quota was full. `filesOverLimit` is the number of files
+   * that the request's own limits exclude.
    */
   filesRefused: number;
   filesOverLimit: number;

@@ -1,7 +1,7 @@
 /**
  * The outbox for emails. The transaction that causes an email also stores it, and an engine sends it later
  * (src/engine/notifications/notify.ts). So emails are delayed but not lost while the mail server is down. A request
- * gets one email of each kind, and one expiry notice for each retention (`queueExpiring`).
+ * gets one email of each kind, and one expiry notice for each retention date (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -27,8 +27,8 @@ interface DueLetter {
 }
 
 /**
- * Queues the emails that are due for the requests, but each email only once. If all of a request's files were released,
- * its email about the last file is not queued until further files join the request.
+ * Queues the emails that are due for the requests, except emails that were queued before. If all of a request's files
+ * were released, its email about the last file is not queued until further files join the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -114,8 +114,8 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
 const BATCH = 50;
 
 /**
- * Queues expiry notices. If a request's retention has changed, the new notice replaces the earlier notice. A request
- * with a lifetime shorter than the notice period does not get a notice. After a crash, the next call queues the
+ * Queues expiry notices. If a request's retention date has changed, the new notice replaces the earlier notice. A
+ * request with a lifetime shorter than the notice period does not get a notice. After a crash, the next call queues the
  * remaining notices.
  * @returns the number of queued notices
  */
@@ -148,7 +148,8 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
 }
 
 /**
- * Returns the SQL condition that the request `r` expires within the notice period and has no notice for its retention.
+ * Returns the SQL condition that the request `r` expires within the notice period and does not have a notice for its
+ * retention date.
  */
 function isExpiring(ctx: Context): Sql {
   const now = ctx.now();

@@ -44,8 +44,8 @@ export const SEND_SECONDS = 900;
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
  * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn whether to apply the rates; if false, because no mail server is configured, claims the oldest
- *   email
+ * @param options.inTurn whether to apply the rates; if false (no mail server is configured), the oldest email is
+ *   claimed
  * @param options.send must not throw, and must end within `SEND_SECONDS`
  * @returns whether an email was claimed; false if no email is due or the rates allow none
  */
@@ -113,7 +113,7 @@ async function claimOldest(
 
 /**
  * Records the result of sending an email. An accepted email is recorded as sent even if another engine has claimed it
- * meanwhile. A failure is recorded only by the sender that has the last claim.
+ * meanwhile. A failure is recorded only by the sender that made the latest claim.
  */
 async function recordMail(
   ctx: Context,

@@ -61,7 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** A request's state as last reported to webhooks; ignores reports from before the request last became live. */
+/** A request's state as last reported to webhooks, not counting reports from before the request last became live. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -167,7 +167,7 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** A quota is nearly full if at least this share of it is used, until the used share falls below `ROOM_AGAIN`. */
+/** Used share at which a quota becomes nearly full. It stays nearly full until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 

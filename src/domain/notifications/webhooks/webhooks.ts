@@ -22,7 +22,7 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks of one quota. The same limit applies to the webhooks that report on all quotas. */
+/** Maximum number of webhooks per quota. The same limit applies to the webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
 /** Seconds for which messages are also signed with the old secret, after a new secret was created. */
@@ -170,8 +170,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // a new URL is a new receiver, so the earlier receiver's failures are cleared; the caller chose or approved the
-      // receiver, and becomes the webhook's author
+      // a new URL is a new receiver, so clear the earlier receiver's failures, and record the caller as the author
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
