@@ -145,7 +145,7 @@ export function isRunning(until: Sql): Sql {
 /** A live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** The engine `engineId` claimed the drive `d` in this epoch, and still holds it. */
+/** The engine `engineId` claimed the drive `d` in the epoch `epoch`, and still holds the drive. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }

@@ -22,8 +22,8 @@ export interface DatabaseLocation {
   system: string | null;
   database: string;
   /**
-   * Start time of the server. A copy of the database runs on a server that started at another time. A restart also
-   * changes this time.
+   * Start time of the server. A copy of the database runs on a server that started at another time. Restarting the
+   * server also changes its start time.
    */
   started: string;
   /** Data directory of an embedded database. */

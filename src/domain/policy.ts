@@ -12,7 +12,7 @@ import type { Context } from './context.js';
 /**
  * What an operation requires.
  * `read`: the caller has any role. The operation returns only visible objects.
- * `ask`: the caller may use the quota.
+ * `ask`: the caller is allowed to use the quota.
  * `change`: the caller created the request, or manages its quota.
  * `manage`: the caller owns or manages the quota.
  * `look`: the caller is a viewer or an operator, because the operation shows objects without a quota, or objects of all
@@ -194,7 +194,9 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
   );
 }
 
-/** @throws NotFoundError if the caller may not see the user's quota; ForbiddenError if the caller may not manage it */
+/**
+ * @throws NotFoundError if the user's quota is hidden from the caller; ForbiddenError if the caller does not manage it
+ */
 export function allowManage(ctx: Asking, operation: Operation, user: string): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -205,8 +207,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, so that these callers can share read results. The key
- * includes the caller's name if path rules might apply to the caller. The key is undefined for a caller without roles.
+ * Returns a key that is equal for callers with the same rights, so that they can share read results. The key includes
+ * the caller's name if path rules might apply to the caller. The key is undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

@@ -19,16 +19,16 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * SQL condition that the file `f` has a readable tape copy that was never verified. An UNVERIFIED file was modified on
- * disk if it was verified before, or has a changed copy.
+ * SQL condition that the file `f` has a readable tape copy that was never verified. An UNVERIFIED file that was already
+ * verified, or that has a changed copy, was modified on disk.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
  * Returns the SQL condition that the tape copy of the file `f` must be verified now; `w` is the file's row in the table
- * `verification`. A copy in a staging library is verified only if the file has such a row, because reading the copy
- * might cost money.
+ * `verification`. A copy in a staging library is verified only if the file has a row in `verification`, because reading
+ * the copy might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;

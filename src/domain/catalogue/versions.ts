@@ -29,8 +29,8 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the condition that two rows have the same size, checksum and position. A recall by either row reads and
- * compares the same bytes. If the condition is false, earlier errors no longer apply to the file.
+ * Returns the condition that two rows have the same size, checksum and position. If so, a recall still reads and
+ * compares the same bytes. Otherwise, earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

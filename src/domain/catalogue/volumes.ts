@@ -69,7 +69,7 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
  * catalogue might lack reserved positions after the database was restored from a backup, or after a failover lost the
  * last transactions.
- * @param last the highest position at which the library contains a file
+ * @param last the last position at which the library contains a file
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;
@@ -88,7 +88,10 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether the volume accepts no more files, because it is suspended, retired, or in another library. */
+  /**
+   * Whether positions on the volume cannot be reserved, because the volume is suspended, retired, or in another
+   * library.
+   */
   isClosed: boolean;
 }
 

@@ -44,7 +44,7 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error in the table `verification` if the copy was replaced by another file with the same bytes as on tape. Queries
+ * Error in the table `verification` if another file at the copy's path has the same bytes as the file on tape. Queries
  * search for this text, so it must not change.
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
@@ -62,7 +62,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
 }
 
 /**
- * Reads a page of the copies of RESTORED files, ordered by file id.
+ * Reads a page of RESTORED files' copies, ordered by file id.
  * @param page.isWorking whether to exclude copies on failing disks
  */
 export async function readCopies(
@@ -114,8 +114,8 @@ export type ServedCopy = Pick<
 >;
 
 /**
- * Finds a file's copy, if the caller may list and fetch the file. Returns the problem UNKNOWN for a path that the path
- * rules hide from the caller.
+ * Finds a file's copy, if the caller is allowed to list and fetch the file. Returns the problem UNKNOWN for a path that
+ * the path rules hide from the caller.
  */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');

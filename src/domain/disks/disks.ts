@@ -201,7 +201,8 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 export interface DiskMeasurement {
   free: bigint | null;
   /**
-   * Problem with the disk, shown to users. A disk that accepts no new files has a problem, even if it has free space.
+   * Problem with the disk, shown to users. A disk that does not accept new files has a problem, even if it has free
+   * space.
    */
   problem: string | null;
 }

@@ -53,8 +53,8 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 }
 
 /**
- * Moves files with missing copies to the stage ONTAPE, and recalls them for live requests. A file that was restored
- * again after the check has another row version, and stays RESTORED.
+ * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. A file that was
+ * restored again after the check has another row version, and stays RESTORED.
  * @param gone missing copies, with the row versions that were read before the check
  * @returns the ids of the moved files
  */

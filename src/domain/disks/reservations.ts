@@ -30,7 +30,7 @@ export type DiskSpace =
   | {
       freeBytes: bigint;
       fileSystem: string;
-      /** Reason why the disk accepts no more files despite free space; shown to users. */
+      /** Reason why the disk does not accept more files, although it has free space; shown to users. */
       full?: string | undefined;
     }
   /** `absentOn`: the host on which the disk is missing. */
@@ -55,7 +55,7 @@ type SeenDisks = ReadonlyMap<
 interface Candidate extends DiskRow {
   /** Free and reserved bytes of the disk's file system. Disks on the same file system share one object. */
   fileSystem: FileSystemRoom | undefined;
-  /** Reason why the disk accepts no files now; shown to users. */
+  /** Reason why the disk does not accept files now; shown to users. */
   problem: string | undefined;
   /** Whether the disk has a problem, other than lack of room, that might end without an operator's action. */
   isAway: boolean;
@@ -152,7 +152,7 @@ type FoundDisk = MeasuredDisk & {
   reason: string | null;
   isFailing: boolean;
   isRetried: boolean;
-  /** Reason why the disk accepts no new files now. */
+  /** Reason why the disk does not accept new files now. */
   full: string | null;
 };
 

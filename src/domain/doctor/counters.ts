@@ -1,7 +1,8 @@
 /**
  * Compares the counters of quotas, disks and requests with the counted rows. Each transaction that changes the counted
  * rows also changes their counter. A repair locks the counter's row, and counts the rows in a second statement. A
- * transaction with uncommitted changes waits for this lock, and changes the repaired counter afterwards.
+ * transaction with uncommitted changes waits for the lock on the counter's row, and changes the repaired counter
+ * afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';

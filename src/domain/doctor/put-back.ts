@@ -75,7 +75,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 /**
  * Returns the number of ids to skip. If too few ids are left, skips the ids that might have been used, and half of the
  * remaining ids. If more ids might have been used than are left, skips all ids. A restored database without free ids
- * accepts no new requests, but its data can be read.
+ * rejects new requests, but its data can be read.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

@@ -38,9 +38,9 @@ interface ApplyOptions {
 }
 
 /**
- * Applies the rows in the temporary table `incoming`. Adds new files before it locks anything, because no other
- * transaction can see them yet. Takes locks in the global order: the catalogue, the affected requests, their quotas,
- * and the changed files. A request is affected if new files join it, or if it contains changed files.
+ * Applies the rows in the temporary table `incoming`. Adds new files before it locks the catalogue, because no other
+ * transaction can see the new files yet. Takes locks in the global order: the catalogue, the affected requests, their
+ * quotas, and the changed files. A request is affected if new files join it, or if it contains changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -143,12 +143,14 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have that copy, so it
- * records that the file is on tape.
+ * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have the other
+ * system's copy, so it records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. An import never moves a file from one of these stages to another. */
+/**
+ * Stages between which only engines move files. An import never moves a file from one stage in this list to another.
+ */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -279,7 +281,7 @@ function rowValueOf(column: string): Sql {
 
 /**
  * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The condition holds if
- * the file's position and size stay the same, and the row `i` has no checksum.
+ * the file's position and size stay the same, and the row `i` does not have a checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;

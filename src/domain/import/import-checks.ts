@@ -195,7 +195,7 @@ export const MAX_REJECTS = 100_000;
 /**
  * Deletes each row in the table `incoming` if its path would be both a file and a directory, because of another path in
  * the list or in the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps only the
- * files below it. If another import adds a clash after this check, `refuseDirectories` rejects the import.
+ * files below it. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {

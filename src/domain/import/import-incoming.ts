@@ -12,10 +12,11 @@ export interface ImportResult {
   /** Number of directories in the import; absent if zero. */
   directories?: number;
   updated: number;
-  /** Number of new files whose row has no stage; they become UNVERIFIED. */
+  /** Number of new files that become UNVERIFIED, because their rows do not have a stage. */
   addedWithoutStage: number;
   /**
-   * Number of new files whose row has stage A or R; they become ONTAPE, because Tapegate does not have a copy on disk.
+   * Number of new files that become ONTAPE although their rows have stage A or R, because Tapegate does not have a copy
+   * on disk.
    */
   addedWithoutCopy: number;
   /** Number of files that the import reinstated after an earlier complete list had withdrawn them; absent if zero. */

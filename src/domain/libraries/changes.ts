@@ -233,7 +233,7 @@ export interface StagedFileLeft {
 const MOST_STALE = 1000;
 
 /**
- * Removes a library that has no files in the catalogue. Does not change anything in the tape system.
+ * Removes a library that does not have files in the catalogue. Does not change anything in the tape system.
  * @param options.force whether to remove the library even if staged files cannot be released, for example in a
  *   decommissioned system
  * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls

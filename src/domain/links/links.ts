@@ -140,7 +140,7 @@ export async function recordLinks(
 }
 
 /**
- * Stores the results of making or removing the links in claimed rows.
+ * Stores whether the links in claimed rows were made or removed.
  * @returns the ids of the files whose results were stored; rows that were marked after the claim are skipped
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {

@@ -32,7 +32,7 @@ export interface Estimate {
   /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPath: number;
   bytesAtPrimaryPath: bigint;
-  /** Number of files that drives are already recalling for other requests, and need not read again. */
+  /** Number of files that do not need another tape read, because drives already recall them for other requests. */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -40,10 +40,10 @@ export interface Estimate {
    */
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
-  /** Number of files that drives must read from tape, including files that other requests already recall. */
+  /** Number of files that drives must read from tape, including files that drives already recall for other requests. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** Number of files on tape whose position is unknown, so that their recalls would fail. */
+  /** Number of files on tape that cannot be recalled, because their positions are unknown. */
   filesWithoutPlace: number;
   /** Numbers of volumes that contain files to recall, of volumes that must be mounted, and of suspended volumes. */
   volumes: number;
@@ -90,7 +90,7 @@ interface FileGroup {
 /**
  * Estimates a request. A full quota is reported in the result, not as an error.
  * @param reader signal that aborts when the caller disconnects
- * @throws InvalidInputError, UnknownUserError, as `createRequest` does
+ * @throws InvalidInputError, UnknownUserError, like `createRequest`
  */
 export async function estimateRequest(
   ctx: Context,

@@ -29,7 +29,7 @@ export interface PlanDrive {
    * quotas.
    */
   host: string | null;
-  /** Whether neither the drive nor its library is suspended. */
+  /** Whether both the drive and its library are in service. */
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;

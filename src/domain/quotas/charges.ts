@@ -6,8 +6,8 @@
  *
  * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit.
  * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
- * request that ends or releases files. When an import adds their files to the catalogue, src/domain/requests/joins.ts
- * subtracts the paths.
+ * request that ends or releases files. When files at unknown paths enter the catalogue, src/domain/requests/joins.ts
+ * subtracts those paths.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';

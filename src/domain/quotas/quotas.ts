@@ -134,8 +134,8 @@ export interface RemovedQuota {
   /** Owners of the quotas that the removed user could use as a member or manager. */
   memberOf: string[];
   /**
-   * Directories with rules that name the user. Such rules remain when the user is removed, and apply to the next user
-   * with that name.
+   * Directories with rules that name the user. Rules that name a removed user remain, and apply to the next user with
+   * that name.
    */
   ruledDirectories: string[];
 }

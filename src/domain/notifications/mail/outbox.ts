@@ -47,7 +47,7 @@ export const SEND_SECONDS = 900;
  * @param options.inTurn whether to apply the rates; if false (no mail server is configured), the oldest email is
  *   claimed
  * @param options.send must not throw, and must end within `SEND_SECONDS`
- * @returns whether an email was claimed; false if no email is due or the rates allow none
+ * @returns whether an email was claimed; false if no email is due or the rates do not allow one
  */
 export async function claimMail(
   ctx: Context,
@@ -148,8 +148,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. Repairing an engine's host is
- * likely to take less time than this.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. The time is likely to be enough
+ * to repair an engine's host.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
@@ -226,7 +226,7 @@ export interface WaitingMail {
   lastError: string | null;
 }
 
-/** Returns the waiting emails of each user whose quota the caller may see, ordered by quota id. */
+/** Returns the waiting emails of each user whose quota the caller is allowed to see, ordered by quota id. */
 export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();

@@ -26,7 +26,7 @@ const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_i
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Queues messages for new events, in small transactions. Only one engine processes events at a time. */
+/** Queues messages for new events, in small transactions. Two engines never process events concurrently. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
@@ -167,13 +167,16 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** Used share at which a quota becomes nearly full. It stays nearly full until the share falls below `ROOM_AGAIN`. */
+/**
+ * Used share at which a quota becomes nearly full. The quota stays nearly full until the share falls below
+ * `ROOM_AGAIN`.
+ */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
 /**
- * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine queues messages at a
- * time.
+ * Queues messages about requests that expire soon and quotas that are nearly full. Two engines never queue messages
+ * concurrently.
  */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {

@@ -1,7 +1,7 @@
 /**
- * Claims webhook messages to send, and records the results. A webhook is claimed for one message at a time. The least
- * recently used webhook is claimed first, so a slow receiver does not delay other webhooks. After a failure, the
- * message and its webhook each pause. The pauses grow with each failure.
+ * Claims webhook messages to send, and records the results. A webhook is never claimed for several messages
+ * concurrently. The least recently used webhook is claimed first, so a slow receiver does not delay other webhooks.
+ * After a failure, the message and its webhook each pause. The pauses grow with each failure.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';

@@ -248,7 +248,7 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
 }
 
 export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'owner' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
-  /** The user whose quota the webhook belongs to; null for a webhook that reports on all quotas. */
+  /** Owner of the webhook's quota; null for a webhook that reports on all quotas. */
   user: string | null;
   waiting: number;
 }
