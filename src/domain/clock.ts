@@ -32,8 +32,8 @@ interface Reading extends HostTime {
   at: string;
   ahead: number;
   /**
-   * The host's clock in seconds since 1970, extrapolated from the first reading of this boot. Null if the first reading
-   * was taken after the clock jumped.
+   * The host's clock in seconds since 1970, extrapolated from the first reading since the host booted. Null if the
+   * first reading was taken after the clock jumped.
    */
   hostSeconds: number | null;
   madeAt: string;

@@ -39,8 +39,8 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether the primary can repeat a read that failed on a standby, because replay cancelled the read or the
- * standby is down. Returns false if the read would fail again, because it timed out, its caller has disconnected, or no
+ * Returns whether a read failed only because it ran on a standby: replay cancelled the read, or the standby is down.
+ * Returns false if the read would also fail on the primary, because it timed out, its caller has disconnected, or no
  * slot is free.
  */
 export function isOfStandby(error: unknown): boolean {

@@ -58,8 +58,8 @@ interface Word {
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /**
- * Maximum number of words in a search. For one path, a search for all its 12 words took four times as long as a search
- * for the three words of its date.
+ * Maximum number of words in a search. In one case, searching for all 12 words of a path took four times as long as
+ * searching for the three words of its date.
  */
 const MAX_WORDS = 5;
 /**
@@ -81,8 +81,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Trigrams of letters are rare. Letter trigrams also find the pattern's first word,
- * which might be only the end of a word in the path. So searching by words is faster only for digits.
+ * Returns whether to search by words. Letter trigrams are rare, and also find the pattern's first word, which might be
+ * only the end of a word in the path. So searching by words is faster only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

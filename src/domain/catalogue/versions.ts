@@ -14,8 +14,8 @@ import type { Context } from '../context.js';
  * Returns the condition that two rows describe the same bytes. The rows must have the same size and checksum. If the
  * later row does not have a checksum, both rows must have the same position instead. If the earlier row does not have a
  * position, it is enough that both rows name the same volume, because the path identifies the file.
- * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
- *   `position`
+ * @param was alias of the earlier row, with the columns `size`, `checksum`, `volume_id` and `position`
+ * @param is alias of the later row, with the same columns
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

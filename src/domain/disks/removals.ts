@@ -51,8 +51,8 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
 
 /**
  * Condition: the request `r` has released the file `f` (request file `o`) or has ended, and no live request contains
- * the file. The condition checks the release before live requests, because the release check avoids most lookups of
- * live requests.
+ * the file. The condition first checks whether the file was released, because this check avoids most lookups of live
+ * requests.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 

@@ -227,8 +227,8 @@ export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeReti
 const UNHELD_MINUTES = 15;
 
 /**
- * Hours after which an unaccepted request to a staging library is a finding. Longer than a night, because a library
- * might be down for a whole night.
+ * Hours after which an unaccepted request to a staging library is a finding. The time is longer than a night, because a
+ * library might be down overnight.
  */
 const STUCK_HOURS = 24;
 

@@ -286,7 +286,7 @@ function rowValueOf(column: string): Sql {
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills the columns that a row omits with the file's values in the catalogue. */
+/** Fills the columns that a row omits with the file's values from the catalogue. */
 async function fillOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${keepsTakenChecksum} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${rowValueOf(name)} END`;

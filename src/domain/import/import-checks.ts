@@ -193,8 +193,8 @@ export interface ClashingRow extends Reject {
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes each row in the table `incoming` if its path would be both a file and a directory, because of another path in
- * the list or in the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps only the
+ * Deletes each row in the table `incoming` if, with the other paths in the list and the catalogue, its path would be
+ * both a file and a directory. Keeps rows of known files. If a file clashes with files below its path, keeps only the
  * files below it. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */

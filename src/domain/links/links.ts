@@ -76,8 +76,8 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that the link `l` now belongs to another file, because the link's file was renamed, and the other file
- * took the old path.
+ * SQL condition that another file took the path of the link `l` after the link's file was renamed. The link now belongs
+ * to the other file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;

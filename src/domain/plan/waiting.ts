@@ -73,7 +73,9 @@ interface PartRow extends Omit<WaitingPart, 'queuePosition' | 'explanation'> {
   askedAt: string | null;
 }
 
-/** Reasons for which no end can be estimated, because only an operator's action or an engine's check ends the wait. */
+/**
+ * Reasons for waits whose end cannot be estimated, because only an operator's action or an engine's check ends them.
+ */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -273,8 +275,8 @@ export interface RequestEnd {
 const POLL_MS = 10_000;
 
 /**
- * Yields the range in which a request is estimated to end, and a new range whenever the planned end leaves the last
- * range. Stops when the request has finished.
+ * Yields the estimated range of a request's end, and a new range whenever the planned end leaves the last range. Stops
+ * when the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {

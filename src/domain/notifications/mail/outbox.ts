@@ -1,6 +1,6 @@
 /**
  * Sends emails from the outbox at limited rates: one for each user and one for the whole site. A rate limits the number
- * of emails that are claimed in a minute. Emails above a rate wait in order. The user whose last email was sent longest
+ * of emails that are claimed per minute. Emails above a rate wait in order. The user whose last email was sent longest
  * ago is next, so one user's many emails do not delay other users. Claim times are stored, so rates apply across
  * engines and restarts.
  */
