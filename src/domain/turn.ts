@@ -1,8 +1,8 @@
 /**
  * Limits how many database connections are occupied by operations that change data. While a change waits for the
- * catalogue lock during an import, or for locked rows, it occupies a connection. Therefore waiting callers share a
- * limited part of the connections fairly. Changes that wait only briefly have their own share of the connections, so
- * that an operator can always suspend a drive, volume or user.
+ * catalogue lock during an import, or for locked rows, it occupies a connection. Therefore callers that wait share a
+ * limited number of connections fairly. Changes that wait only briefly have their own share of the connections, so that
+ * an operator can always suspend a drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';

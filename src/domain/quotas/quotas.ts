@@ -174,7 +174,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 
 /**
  * Removes the quota's members and the user's memberships, because the next user of that name might be another person.
- * @returns the owners of the other quotas from which the user was removed as a member
+ * @returns the owners of the quotas that had the user as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const removed = await tx.query<{ id: number; user: string }>(
@@ -186,7 +186,7 @@ async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<s
 }
 
 /**
- * Returns directories with rules that name the user. `removeQuota` keeps the rules of a removed user, because a
+ * Returns the directories whose path rules name the user. `removeQuota` keeps the rules of a removed user, because a
  * directory without rules is visible to all users.
  */
 async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
@@ -200,7 +200,7 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
 /**
  * Revokes the user's tokens, because the next user of that name might be another person. Removes the user from service
  * tokens, and revokes service tokens that act for no other user.
- * @returns the number of revoked or restricted tokens
+ * @returns the number of tokens that were revoked or restricted
  */
 async function revokeTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
   const remaining = sql`array_remove(t.quotas, ${user})`;

@@ -1,5 +1,5 @@
 /**
- * Fair share: counts how many seconds drives spend mounting volumes and reading files for each quota. Counted seconds
+ * Fair share: counts, for each quota, the seconds that drives spend mounting volumes and reading files. Counted seconds
  * decay with a half-life of one day.
  */
 
@@ -32,8 +32,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas whose requests contain the files. The time is split among the files by size, and a
- * file's time evenly among the quotas whose requests contain it.
+ * Charges the time that a drive spent on files to the quotas whose requests contain these files. The time is split
+ * among the files by size, and a file's time evenly among the quotas whose requests contain it.
  */
 export async function chargeDriveTime(
   ctx: Context,

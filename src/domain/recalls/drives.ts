@@ -2,9 +2,9 @@
  * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
  * increases the drive's epoch. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database might lack the latest claims. To avoid using an epoch
- * twice, a claim's time serves as the drive's new epoch. If the clock is slow, the engine's id still identifies the
- * lease's holder.
+ * After a failover or a restore from a backup, the database might lack the latest claims. To prevent an epoch from
+ * being used twice, each claim sets the drive's epoch from the clock. Even if the clock is wrong, the engine's id
+ * identifies the lease's holder.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -24,7 +24,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Number of consecutive failures of engines to use the drive before the claim. */
+  /** Number of consecutive times that engines failed to use the drive. */
   failures: number;
 }
 
@@ -95,7 +95,7 @@ export async function claimDrive(
 
 /**
  * Renews a lease, even an expired one, unless another engine has claimed the drive. Records the drive's read rate in
- * bytes per second, and does not wait for locks.
+ * bytes per second, without waiting for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
@@ -145,7 +145,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Returns whether another drive in the drive's library has recently read a file. */
+/** Returns whether another drive in the same library has recently read a file. */
 export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
@@ -155,7 +155,7 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
 
 /** An engine process that uses drives in one library. */
 export interface EngineProcess {
-  /** Id that the database records as the holder of the drives that the process claims. */
+  /** Id under which the process claims drives. */
   id: string;
   engineId: string;
   host: string;
@@ -167,11 +167,13 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Seconds for which a process's row is kept after its request for a drive has expired, if the process has no drive. */
+/**
+ * Seconds from the expiry of a process's drive request until the process's row is deleted, if the process has no drive.
+ */
 const KEPT_SECONDS = 60;
 
 /**
- * Records that a process asks for another drive. The request expires after `askSeconds`; 0 means that the process has
+ * Records that a process requests another drive. The request expires after `askSeconds`; 0 means that the process has
  * enough drives.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
@@ -201,8 +203,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns a library's drives and the engines that ask for drives, so that the engines can share the drives. If no other
- * engine asks for a drive, the list of drives is empty.
+ * Returns a library's drives and the engines that request drives, so that the engines can share the drives. If no other
+ * engine requests a drive, the list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

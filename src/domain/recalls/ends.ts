@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because the recalls that now
- * run on it have a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because later recalls on that
+ * drive have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -40,11 +40,12 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a recall. If the recall might have left files on the disk (`isUnseen`), a job later looks for these files.
+ * Result of a recall. If the recall might have left files on the disk (`isUnseen`), a job later searches the disk for
+ * them.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** An unrecorded file with the same bytes and this checksum is already at the path, and is kept. */
+  /** The recall found an unrecorded file with the expected bytes at the copy's path, and left it unchanged. */
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
@@ -101,7 +102,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // free the reserved room last, because recalls that are starting wait for the disk locks
+    // release the disk reservations last, because starting recalls wait while the disks are locked
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));
@@ -109,8 +110,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The lease's
- * epoch might belong to an earlier holder of the drive. The caller must have locked the recalls.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. When stale
+ * recalls are ended, the epoch is that of an earlier lease on the drive. The caller must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -250,9 +251,7 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/**
- * Sets start times that are still missing because a request was created while its files' recalls were being started.
- */
+/** Sets the start times of requests that were created while their files' recalls were being started. */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -308,7 +307,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // delete recalls that no live request needs, because another transaction has ended the last request
+  // another transaction might have ended the last request for a file, so delete recalls that no live request needs
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,
@@ -371,8 +370,8 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
 }
 
 /**
- * Requeues recalls that earlier holders of the drive left running. A job looks for partial files that requeued recalls
- * left.
+ * Requeues recalls that earlier holders of the drive left running. A job then searches for partial files left by these
+ * recalls.
  */
 export async function endStaleFiles(
   ctx: Context,

@@ -25,7 +25,7 @@ import type { Lease } from './drives.js';
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * Returns the queue, grouped by volume and user. If two users wait for the same file, it counts for both.
+ * Returns the queue, grouped by volume and user. A file that two users wait for is counted for each of them.
  * @param which.libraryId default: all libraries
  * @param which.until if given, includes recalls that wait for room, and retries due by this time; default: only recalls
  * that a drive could start now
@@ -75,7 +75,7 @@ export interface Delay {
   notBefore: string;
 }
 
-/** Postpones all waiting recalls of a volume, and records the reason. The postponement does not count as an attempt. */
+/** Postpones all waiting recalls of a volume, and records the reason. The postponement does not count as a try. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -100,7 +100,8 @@ export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // read recalls in index order, so that the cost depends only on the planned files, and not on PostgreSQL's estimates
+  // read recalls in index order, so that the cost depends on the number of planned files, and not on PostgreSQL's
+  // estimates
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
@@ -117,8 +118,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Returns an SQL join (`w`) that finds the user and priority of the first request for a recall's file. Considers only
- * requests of the listed users, except suspended users.
+ * Returns an SQL join (`w`) that finds the highest-priority request for a recall's file, with its user and priority.
+ * Considers only requests of the listed users, except suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -159,7 +160,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the error that failed the last try or postponed the next try. */
+  /** Class of the error that ended the last try or postponed the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall can begin at any time, is waiting for room, or is running. */
@@ -176,7 +177,7 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
 }
 
 /**
- * Returns how often each request file's recall was tried, and its last error, by request file key. Request files
+ * Returns the number of tries and the last error for each request file's recall, by request file key. Request files
  * without a recall are omitted.
  */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
@@ -243,7 +244,7 @@ const TURNED = 1000;
 
 /**
  * Switches waiting files on unreadable volumes to their other tape copies, without recording an error for the
- * unreadable copy.
+ * unreadable copies.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

@@ -107,8 +107,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls whose files have moved on tape, because otherwise a moved file would be planned for its old volume
- * forever.
+ * Updates recalls whose files have moved on tape, because a moved file would otherwise always be planned for its old
+ * volume.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -159,9 +159,9 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Whether the file's tape position is known, or its library can read the file without it. */
+  /** Whether the file's tape position is known, or its library can read the file without a position. */
   hasPosition: boolean;
-  /** Whether the file still has a copy on disk from an earlier recall. */
+  /** Whether an earlier recall's copy of the file is still on disk. */
   hasCopy: boolean;
   mayBegin: boolean;
   isStaged: boolean;
@@ -254,8 +254,8 @@ interface Wanted {
 
 /**
  * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
- * has it, or if the disk treats another copy's path as equal. Chosen paths begin with a reserved name, which no path in
- * the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
+ * is at the path, or if the disk treats the path as equal to another copy's path. Chosen paths begin with a reserved
+ * name, which no path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {

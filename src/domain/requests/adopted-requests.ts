@@ -33,7 +33,7 @@ export interface AdoptedRequest {
 
 /**
  * Stores a request from another system with its files, and charges its quota.
- * @param mark a statement that runs in the same transaction as the insertion
+ * @param mark a statement that runs in the same transaction as the request's insertion
  * @returns whether the request was stored; false if its id is already taken
  * @throws UnknownUserError
  */

@@ -1,7 +1,7 @@
 /**
- * Creates requests. A new request is rejected unless its quota has room for all of its files in the catalogue. The
- * transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files from an import.
- * joins.ts adds files to existing requests.
+ * Creates requests. A new request is rejected unless its quota has room for all requested files that the catalogue
+ * contains. The transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files
+ * that an import adds. joins.ts adds files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -51,8 +51,8 @@ export interface CreateRequestInput extends LimitsInput {
 }
 
 /**
- * Creates a request, and charges its quota for the files that are in the catalogue. Files that enter the catalogue
- * later join the request as long as the request's limits and the quota allow.
+ * Creates a request, and charges its quota for the files that are in the catalogue. Files that are added to the
+ * catalogue later join the request if the request's limits and the quota allow it.
  * @returns the request's id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
  */
@@ -109,8 +109,8 @@ async function createAudited(
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
 /**
- * Stores a checked request. @returns undefined if nothing was stored, because the quota's overdue requests must end
- * first
+ * Stores a checked request. @returns undefined if nothing was stored, because the quota has overdue requests that must
+ * be ended before the request is stored
  */
 async function store(
   ctx: Context,
@@ -351,7 +351,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** The part of a stored stage request that becomes one request. No path is in two parts. */
+/** The part of a stored stage request that becomes one request. Each path belongs to only one part. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -365,8 +365,8 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request that contains the listed files, in order, as far as they fit into the quota. Skips each file that
- * does not fit, because later files might be smaller.
+ * Stores a request with the listed files that fit into the quota, in list order. Skips each file that does not fit,
+ * because later files might be smaller.
  * @returns the request's id, the number of its files, and how many of them are restored; no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
@@ -419,8 +419,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`) alone is
- * larger than the quota's free room.
+ * SQL expression that yields the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`)
+ * alone is larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

@@ -41,8 +41,8 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends the overdue requests of a quota. Runs in its own transaction, because recalls must be locked before quotas and
- * files. While the database's clock is implausible, no request is ended, and overdue requests remain charged.
+ * Ends a quota's overdue requests. Runs in its own transaction, because recalls must be locked before quotas and files.
+ * While the database's clock is implausible, no request is ended, and overdue requests remain charged.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns an SQL column for whether any live request is overdue. */
+/** Returns an SQL expression that is true if any live request is overdue. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -65,7 +65,7 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
-/** Ends live requests. @param which SQL condition that selects requests (`r`) @returns the number of ended requests */
+/** Ends those live requests (`r`) that meet the SQL condition `which`. @returns the number of ended requests */
 export async function endRequests(
   ctx: Context,
   tx: Transaction,
@@ -110,11 +110,12 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request, whether on disk, waiting or failed, and its unresolved paths. If a substring is given,
- * also releases excluded files whose paths are not recorded. Released files never join the request again, even if the
- * request is revived. The remaining files determine the request's state. If no file remains, the request is complete.
+ * Releases a request's unresolved paths, and its files, whether they are on disk, waiting or failed. If a substring is
+ * given, also releases excluded files whose paths are not recorded. Released files never join the request again, even
+ * if the request is revived. The remaining files determine the request's state. If no file remains, the request is
+ * complete.
  *
- * Releasing a file twice changes nothing. If a path was never in the catalogue, the first release deletes its only
+ * Releasing a file again has no effect. If a path was never in the catalogue, the first release deletes its only
  * record, so a second release is rejected.
  * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
  * @returns the request's id

@@ -1,11 +1,11 @@
 /**
- * Limits how many rows record files that match a request's pattern but are excluded from the request. A user can have
- * thousands of patterns, and an import can add thousands of files that match all of them. Recording each excluded file
- * would take millions of rows, and no request could be created while an import writes them.
+ * Limits the number of rows for excluded files, which match a request's pattern but do not join the request. A user can
+ * have thousands of patterns, and an import can add thousands of files that match all of them. Recording each excluded
+ * file would take millions of rows, and no request could be created while an import writes them.
  *
  * Therefore each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only
  * the size of the smallest unrecorded file (`excluded_size`). For a user with the maximum number of recorded paths,
- * imports still add files to requests with room, but do not record excluded files. When a request has room for its
+ * imports still add files that fit into requests, but do not record excluded files. When a request has room for its
  * smallest unrecorded file, joins.ts searches the catalogue for the request's pattern, even while recorded paths still
  * wait for room.
  *
@@ -106,7 +106,7 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Maximum number of patterns that are compared together, to limit their memory to some tens of megabytes. */
+/** Maximum number of patterns that are compared together, so that they occupy at most tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;

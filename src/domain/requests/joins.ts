@@ -1,7 +1,8 @@
 /**
- * Adds files to existing requests and charges them. If a file exceeds a limit of the request, or does not fit into the
- * quota, it is recorded as excluded, with the reason. A released file never joins the request again. All functions run
- * under the catalogue lock, so that they do not miss files from an import. create.ts adds files to new requests.
+ * Adds files to existing requests, and charges the requests' quotas. If a file exceeds a limit of the request, or does
+ * not fit into the quota, it is recorded as excluded, with the reason. A released file never joins the request again.
+ * All functions run under the catalogue lock, so that they do not miss files that an import adds. create.ts adds files
+ * to new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -25,7 +26,7 @@ import { settleRequestFiles } from './request-files.js';
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
  * adds them to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a
- * limit. Files are charged to a quota request by request, until a file does not fit.
+ * limit. A quota's requests get their files one after another, until a file does not fit into the quota.
  * @param files a query that returns the files' ids
  * @param options.which SQL condition that selects requests (`r`)
  */
@@ -46,13 +47,13 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 /**
  * Compares files with live requests' patterns before the catalogue is locked, because no request can be created while
  * it is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked,
- * `findJoining` compares the files with the patterns of requests that were not searched before.
+ * `findJoining` compares the files with the patterns of the remaining live requests.
  *
- * The early comparison searches the requests that are live when it runs. After the catalogue is locked, `findJoining`
- * checks again that each matching request is live and is allowed to contain the file.
+ * This comparison covers only requests that are live when it runs. After the catalogue is locked, `findJoining` checks
+ * again that each matching request is live and is allowed to contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The
- * catalogue is locked only after earlier transactions have committed, and their requests are then searched.
+ * catalogue is locked only after these transactions have committed, so `findJoining` finds their requests.
  *
  * A transaction that creates or revives a request after the catalogue is locked waits for the lock, and then sees the
  * committed files.
@@ -63,7 +64,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 
 /**
  * Creates the temporary table `joining` of files that might join requests. Locks nothing.
- * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain them yet
+ * @param options.as a table with the files' new ids, paths and sizes, if the catalogue does not contain the files yet
  */
 export async function findJoining(
   ctx: Context,
@@ -97,8 +98,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files in the temporary table `joining` to their requests, as far as limits and quotas allow. Also queues
- * recalls and updates counts, unless the caller will settle the requests (`isSettled`). The caller must have locked the
+ * Adds the files in the temporary table `joining` to their requests, if limits and quotas allow it. Also queues recalls
+ * and updates counts, unless the caller will settle the requests (`isSettled`). The caller must have locked the
  * requests and quotas.
  * @returns whether any file was added
  */
@@ -137,7 +138,7 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Subtracts paths that the catalogue now contains from the quotas' counts of unknown paths. */
+/** Reduces the quotas' counts of unknown paths by the number of paths that the catalogue now contains. */
 async function subtractResolved(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
@@ -256,7 +257,7 @@ export async function joinRequest(
 /**
  * Selects quotas in which an excluded file can now join its request, or is now excluded for a different reason. Checks
  * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit. Does
- * not check unknown paths, because an import adds their files.
+ * not check unknown paths, because only an import can add their files.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -292,8 +293,8 @@ const searchable = (ctx: Context) => sql`
 const MAX_SEARCHED = 10_000;
 
 /**
- * Adds unrecorded files to a request, or updates the smallest unrecorded size so that later calls do not search for
- * them again.
+ * Adds unrecorded files to a request. Updates the smallest unrecorded file's size, which determines when the catalogue
+ * is searched again.
  */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;

@@ -23,10 +23,7 @@ export interface LimitsInput {
 
 const MAX_FILES = 2 ** 31 - 1;
 
-/**
- * Returns the limits that result from the user's input. Omitted limits keep their current values. @throws
- * InvalidInputError
- */
+/** Returns a request's new limits. Omitted limits keep their current values. @throws InvalidInputError */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
   const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
   if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
@@ -36,8 +33,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that must all join a request or be rejected together, such as a new request's files. A
- * total that equals a limit is allowed.
+ * Checks the limits for files that can only be accepted or rejected together, such as a new request's files. A total
+ * that equals a limit is allowed.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

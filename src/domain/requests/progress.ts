@@ -1,6 +1,5 @@
 /**
- * Updates the progress of requests: counts of files, and the states, times, emails and events that follow from the
- * counts.
+ * Updates requests' progress: their file counts, and the states, times, emails and events that follow from the counts.
  */
 
 import { plannedFreely } from '../../db/planning.js';

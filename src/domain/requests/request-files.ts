@@ -42,7 +42,7 @@ export async function settleRequests(
 
 /**
  * Settles only some request files, unlike `settleRequests`, which settles whole requests. The requests' counts must
- * already include all other files, so the cost depends only on the selected files.
+ * already include all other files. The cost depends only on the number of selected request files.
  * @param which SQL condition that selects request files (`h`)
  */
 export async function settleRequestFiles(
@@ -161,17 +161,16 @@ export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]
 }
 
 /**
- * Locks the live requests that contain any of the files and do not have a recall that has begun. @returns the requests'
- * ids
+ * Locks the live requests that contain any of the files and for which no recall has begun. @returns the requests' ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, requests
- * that wait for any of these files can be neither added nor ended. A new request waits for the lock on the recall, or for the lock
- * on a file that is not ONTAPE.
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, requests that wait
+ * for any of these files can be neither added nor ended. A new request waits for the lock on the recall, or for the
+ * lock on a file that is not ONTAPE.
  *
  * Requests that are created while the locks are taken are locked without waiting, because their transactions might be
  * waiting for the files. If a new request is already locked, the transaction is retried.

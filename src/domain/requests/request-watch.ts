@@ -1,6 +1,6 @@
 /**
- * Watches requests and stages: yields their current state first, then every change to it, in order. A watcher that
- * resumes after an event gets the later events instead of the current state.
+ * Watches requests and stages: yields their current state, and then every change, in order. A watcher that resumes
+ * after an event gets the later events instead of the current state.
  *
  * One statement reads the state, the newest event's id, and the event batches whose events do not have ids yet. A
  * watcher therefore gets each change exactly once, either in the first state or later.
@@ -28,8 +28,8 @@ export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A watcher that connects again can resume after this event. */
   eventId: bigint;
   /**
-   * When the request will end at the present rate; null if unknown, for example because something that the request
-   * needs is suspended.
+   * Estimated time at which the request will be finished; null if unknown, for example because a volume that the
+   * request needs is suspended.
    */
   eta: string | null;
 }
@@ -102,7 +102,7 @@ const isOfRequest = sql`EXISTS (
 const MAX_READS = 5;
 
 /**
- * Reads a request's state, preferably when all its events have ids.
+ * Reads a request's state. Repeats the read a few times if some of the request's events do not have ids yet.
  * @throws NotFoundError, also if the caller is not allowed to see the request
  */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
@@ -143,8 +143,8 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /**
- * Returns whether the request's user, or a volume or library that the request needs, is suspended, so that the
- * request's end cannot be estimated.
+ * Returns whether the request's user, or a volume or library that the request needs, is suspended. If so, the request's
+ * end cannot be estimated.
  */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
@@ -237,7 +237,7 @@ export async function* watchStages(
   }
 }
 
-/** Recognizes events to skip: a page of reported stages already includes all earlier events of the files on it. */
+/** Finds events to skip: each page of reported stages includes the effects of all earlier events on its files. */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -258,7 +258,7 @@ const PAGE = 1000;
 
 /**
  * Yields the current stages of files, and records in `reported` which stages were yielded. Stages are read in pages, so
- * that a slow client occupies no database connection.
+ * that a slow client does not occupy a database connection.
  */
 async function* reportStages(
   ctx: Context,

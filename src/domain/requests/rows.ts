@@ -120,7 +120,7 @@ export interface RequestRow
   quota: string;
 }
 
-/** Columns that lists of requests contain. */
+/** Columns selected for lists of requests. */
 const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
   r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
   r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;
@@ -313,7 +313,8 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 }
 
 /**
- * Counts, by request id, the files that are at their primary path. Omits requests without a file at its primary path.
+ * Counts each request's files that are at their primary path, by request id. Omits requests without a file at its
+ * primary path.
  */
 export async function countAtPrimaryPath(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(

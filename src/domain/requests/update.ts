@@ -43,8 +43,8 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes those fields of a request that the input contains. A retention in the past ends the request. A retention in
- * the future revives an ended request and charges its files again. If a limit is raised, excluded files join the
+ * Changes the request fields that the input contains. A retention date in the past ends the request. A later date
+ * revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
  * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
  * full
@@ -83,7 +83,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
  * Updates a request in one transaction.
  * @param how.joins whether files might join the request; if so, the transaction locks the catalogue before it takes any
  * other lock
- * @returns false, and changes nothing, if the update needs the catalogue lock and `joins` is false
+ * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
   ctx: Context,
@@ -118,12 +118,12 @@ async function tryUpdate(
 }
 
 /**
- * Returns the assignments that set a request's path rules. If the caller revives the request or changes its limits, the
- * caller's path rules replace the request's rules. If the caller has no path rules, the request keeps its rules.
+ * Returns the SQL assignments that set a request's path rules. If the caller revives the request or changes its limits,
+ * the caller's path rules replace the request's rules. If the caller has no path rules, the request keeps its rules.
  *
- * If the caller only changes the retention, the rules of the request's maker still apply. If the maker had no rules,
- * the caller's rules apply. If the caller is the request's maker, and was authenticated in a way that reports groups,
- * the groups in the rules are updated.
+ * If the caller only changes the retention, the path rules of the request's creator still apply. If the creator had no
+ * path rules, the caller's rules apply. If the caller is the creator, and the authentication method reports groups, the
+ * groups in the rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -170,7 +170,7 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges all of the request's earlier files again, or fails. Files of unresolved paths, and new
+ * Revives a request. Charges all files that the request had when it ended, or fails. Files of unresolved paths, and new
  * files, join the request if they fit. Released files never join the request again.
  */
 async function reviveRequest(

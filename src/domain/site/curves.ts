@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
- * events, and writes the counts in the same transaction, so that no event is counted twice. Each quota has one row for
- * every hour in which it changed.
+ * History of the site and of quotas. The site has one row for every five minutes. At any time, only one engine counts
+ * new events. It writes the counts in the same transaction, so that no event is counted twice. Each quota has one row
+ * for every hour in which it changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -42,8 +42,8 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, measures the queue once every five minutes, and writes the history of quotas. The process can be
- * killed at any point.
+ * Counts events, measures the queue once every five minutes, and writes the quotas' history. The process can be killed
+ * at any point.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
@@ -60,7 +60,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // skip the gaps that a restore of the database leaves in event ids
+    // skip the gaps that restoring the database leaves in event ids
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -116,7 +116,7 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
 }
 
 /**
- * Returns the points that begin at or after `since` and before `until`, but only the newest 3,000.
+ * Returns the points that begin at or after `since` and before `until`, at most the newest 3,000.
  * @throws InvalidInputError
  */
 export async function readHistory(

@@ -71,7 +71,9 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** Selects the oldest pruned batches: one more than a run marks as pruned, because the last batch is never deleted. */
+/**
+ * Selects the oldest pruned batches. The limit is one more than a run marks, because the last batch is never deleted.
+ */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

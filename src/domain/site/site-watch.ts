@@ -45,12 +45,12 @@ class Watchers<Item> {
   private isRunning = false;
   private hasChecked = false;
 
-  /** @param open opens the source when the first watcher starts; the source is closed when the last watcher ends */
+  /** @param open opens the source of changes; called when the first watcher starts */
   constructor(open: () => Source<Item>) {
     this.open = open;
   }
 
-  /** Yields changes. A client does not miss any change if it reads everything after it has received the first value. */
+  /** Yields changes. To miss no change, a client must read everything after it receives the first value. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -127,7 +127,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space changes all the time, so only changes of at least about 128 MiB (2^27 bytes) count. */
+/** Free space changes constantly, so it is rounded down to a multiple of 128 MiB (2^27 bytes). */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -161,7 +161,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // a change to only the queue's order, such as a new priority, does not write an event
+  // a new priority changes only the queue's order, and does not write an event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });

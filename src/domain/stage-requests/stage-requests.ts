@@ -1,6 +1,6 @@
 /**
- * Stage requests of the WLCG Tape REST API. For each disk lifetime in a stage request, there is an ordinary request for
- * the files with that lifetime.
+ * Stage requests of the WLCG Tape REST API. A stage request creates one ordinary request for each disk lifetime, with
+ * the files that have this lifetime.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
@@ -35,11 +35,10 @@ interface CreateStageRequestInput {
 
 /**
  * Creates a stage request. If a file cannot be staged, `readStageRequest` later reports why, but the stage request is
- * created. If the process dies during the creation, requests that were already created exist until their retention
- * ends.
+ * created. If the process dies during the creation, the requests created so far remain until their retention ends.
  * @returns the stage request's id
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
- *   removed
+ * removed
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
@@ -90,7 +89,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files whose paths are invalid, so that the catalogue cannot contain them. */
+  /** Files with invalid paths, which the catalogue cannot contain. */
   invalid: StageRequestFileInput[];
 }
 
@@ -124,9 +123,9 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller is allowed to charge; undefined if the caller can charge any quota. A user
- * with a quota can charge only that quota. A user who is only a member of other users' quotas can charge only the one
- * joined first. A user can be made a member without consent, so a later membership must not change which quota is
- * charged.
+ * with a quota can charge only that quota. A user without a quota can charge only the first quota that the user became
+ * a member of. A later membership does not change which quota is charged, because users can be made members without
+ * their consent.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -141,7 +140,10 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
 }
 
-/** Returns the user whose quota is charged for a request that names no quota; null if the caller must name a quota. */
+/**
+ * Returns the user whose quota is charged for a request that does not name a quota; null if the caller must name a
+ * quota.
+ */
 export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   if (!may(ctx.caller, 'createRequest')) return null;
   const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];
@@ -315,7 +317,7 @@ interface RequestFiles {
 
 /**
  * Cancels the pending files of a stage request, and releases its files on disk.
- * @param paths paths as the client staged them, valid or not
+ * @param paths paths as the client wrote them in the stage request, including invalid paths
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
@@ -329,7 +331,7 @@ export async function releaseStageRequestFiles(ctx: Context, id: string, paths: 
   await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
 }
 
-/** Releases files in all stage requests of the caller. Unknown paths are ignored. */
+/** Releases files in all of the caller's stage requests. Unknown paths are ignored. */
 export async function releaseInAllStageRequests(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
@@ -432,7 +434,7 @@ async function releaseByRequest(
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Age in days at which a stage request is deleted, because it has ended and its client has read the result. */
+/** Minimum age in days at which a stage request is deleted, so that its client has time to read the result. */
 const MIN_DAYS = 1;
 /** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
 const STEP = 1000;

@@ -17,7 +17,7 @@ import { lockRequestsAndFiles, markRequestFiles } from '../requests/request-file
 export interface StagingRow {
   fileId: bigint;
   path: string;
-  /** Name of the volume; empty if the catalogue no longer knows the volume. */
+  /** Name of the volume; empty if the catalogue no longer contains the volume. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -29,8 +29,8 @@ export interface StagingRow {
 }
 
 /**
- * Batch ids for files in state INTENDED that have not been requested yet. `KEPT_BEFORE` marks files that the library
- * still keeps on disk after an earlier request.
+ * Batch ids of files in state INTENDED that do not have a batch yet. `KEPT_BEFORE` marks files that the library still
+ * keeps on disk after an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
@@ -41,8 +41,8 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives a new batch id to the next files to request from the library. Files with the fewest attempts are first. A batch
- * gets smaller with each attempt, so that a bad file does not block other files.
+ * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts are
+ * first. A batch gets smaller with each attempt, so that a bad file does not block other files.
  *
  * Includes files that no recall needs any more if the library might already have received a request for them. To
  * release a file, Tapegate needs the request id from the library's answer.
@@ -243,7 +243,7 @@ export interface ToRelease extends StagingRow {
 }
 
 /**
- * SQL condition that the library keeps the file without an expiry date, so that an engine must ask whether the library
+ * SQL condition that the library keeps the file without an expiry date. An engine asks periodically whether the library
  * still keeps it.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
@@ -264,12 +264,15 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 const MOST_PAUSE_SECONDS = 600;
 
 /**
- * Minimum and maximum of the pause before an engine asks again whether the library still keeps a file: half the time
- * since the file's release.
+ * Bounds on the pause before an engine asks again whether the library still keeps a file. Within these bounds, the
+ * pause is half the time since the file's release.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/** A file that the library keeps until `until`; null means until the time that it reported when it staged the file. */
+/**
+ * A file that the library keeps until `until`; null means until the time that the library reported when it staged the
+ * file.
+ */
 export type KeptRow = Answered & { until: string | null };
 
 /**

@@ -17,8 +17,8 @@ import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**
- * Returns the waiting files that are not yet requested from the library, grouped by volume and user. If two users wait
- * for the same file, it counts for both.
+ * Returns the waiting files that are not yet requested from the library, grouped by volume and user. A file that two
+ * users wait for is counted for each of them.
  */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
@@ -52,17 +52,14 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /**
-   * Bytes, from this library and all other libraries that respond, for which room in the restore area must still be
-   * reserved.
-   */
+  /** Total bytes for which disk room must still be reserved, for files from all libraries that respond. */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
 /**
- * SQL condition that the library from which a file is staged (`s`) is in service and responds. Room in the restore area
- * is set aside only for libraries that respond.
+ * SQL condition that a staged file's (`s`) library is in service and responds. Room in the restore area is reserved
+ * only for files from such libraries.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -187,7 +184,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Hours after which another engine can verify the same copy. */
+/** Hours for which no other engine can verify a copy that an engine has taken. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {

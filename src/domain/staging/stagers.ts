@@ -88,7 +88,7 @@ export interface StagingFigures {
    */
   restUntil: string | null;
   problem: string | null;
-  /** The unneeded files that the library will remove next from its disk. */
+  /** The unneeded files that the library will remove from its disk next. */
   nextKept: KeptCopy[];
 }
 

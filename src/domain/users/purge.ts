@@ -1,8 +1,8 @@
 /**
- * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
+ * Removes a user's personal data: replaces the name with a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the
- * audit log can have many millions of rows. A last transaction changes all other data. Until the last transaction
+ * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. Until it
  * commits, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
@@ -36,8 +36,8 @@ export interface PurgeResult {
 }
 
 /**
- * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoked tokens end
- * the user's streams.
+ * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoking the user's
+ * tokens ends the user's open streams.
  * @throws NotFoundError if Tapegate has no data about the user, for example after a purge; InUseError if the user has
  * live requests
  */

@@ -289,7 +289,7 @@ interface WrittenFile extends Source, TapePosition {
 
 /**
  * Writes a source to tape.
- * @throws Error if the source changed while it was being read; its tape position is not used for another file
+ * @throws Error if the source changed while it was being read; no other file is written to the same tape position
  */
 async function writeSource(
   library: WritableLibrary,

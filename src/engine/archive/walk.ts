@@ -104,7 +104,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 
 /**
  * Reads a source file's stats, and restricts its access rights to those that directories outside the archive grant.
- * @param outerAccess access that is granted by directories that are not restored
+ * @param outerAccess access granted by the directories that are not restored
  */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,

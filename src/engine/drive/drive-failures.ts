@@ -77,8 +77,7 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns whether a failed mount still prevents mounting the volume, even for requests that were made after the
-   * failure.
+   * Returns whether the volume must not be mounted yet, because a mount failed. New requests do not shorten this pause.
    */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
@@ -297,7 +296,7 @@ export async function visitVolume(
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
-    throw error; // the drive is then released, and the engine that claims it next recovers unfinished recalls
+    throw error; // the caller releases the drive, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
   // reading and unmounting have both succeeded

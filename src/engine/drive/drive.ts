@@ -190,7 +190,7 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Applies the time limit to each chunk separately, so that the time to process chunks does not count. */
+/** Applies the time limit to each chunk separately, so that the time spent processing chunks does not count. */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;

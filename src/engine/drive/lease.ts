@@ -71,7 +71,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** If a timer fires this late, the process was stalled and could not renew the lease. */
+/** A timer that fires more than this many milliseconds late shows that the process was stalled. */
 const STALL_MS = 1000;
 
 /** Half-life of a measurement's weight in the average read rate, in milliseconds of reading. */
@@ -168,7 +168,7 @@ export class Renewal {
   }
 
   /**
-   * Sets the timer that gives up the lease when it expires. If the process was stalled, the timer first waits for the
+   * Sets a timer that gives up the lease at its expiry. If the process was stalled, the timer first waits for the
    * overdue renewal.
    */
   private expireAt(at: number): void {
@@ -196,8 +196,8 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that can be opened after each confirmation of the lease. A partial file opened too late does
- * no harm, because it is empty and does not replace another file.
+ * Number of partial files that can be opened after each confirmation of the lease. A partial file opened after the
+ * lease has expired does no harm, because it is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;

@@ -19,7 +19,7 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Error objects for errors that the tape caused, and not the restore disk. After a tape error that is not retried, the
+ * Error objects of errors on tape, as opposed to errors on a restore disk. After a tape error that is not retried, the
  * file's other tape copy, if any, is read.
  */
 const tapeErrors = new WeakSet<object>();

@@ -21,7 +21,7 @@ interface PlannedFile {
   size: bigint;
 }
 
-/** The files that a drive will read, in read order. A new plan is empty until it is renewed. */
+/** The files that a drive will read, in read order. Call `renew` to fill a new plan. */
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;
@@ -76,12 +76,12 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A read plan for any type of file. */
+/** The part of a read plan that does not depend on the type of its files. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan for a mounted volume. The limit on the volume's time in the drive is counted from this call. */
+/** Returns the plan for a mounted volume. The time limit for keeping the volume mounted begins with this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;

@@ -106,7 +106,7 @@ class BatchRun {
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
   /**
-   * Promise that settles when all outcomes given so far are reported. After a failed report, no further outcomes are
+   * Promise that settles when all outcomes queued so far are reported. After a failed report, no further outcomes are
    * reported.
    */
   private reporting = Promise.resolve();
@@ -247,7 +247,7 @@ class BatchRun {
   }
 }
 
-/** A recall that has ended before its copy's directory is synced. */
+/** An ended recall whose copy's directory is not yet synced. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -287,7 +287,8 @@ class RecalledCopy {
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // after a stall, create nothing on the disk, because another engine might already have cleaned up after this recall
+    // after a stall, do not create anything on the disk, because another engine might already have cleaned up after
+    // this recall
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();

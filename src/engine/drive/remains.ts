@@ -15,7 +15,7 @@ import type { HeldLease } from './lease.js';
 /** Milliseconds for which removals can continue after the lease ends; limited, because the database might hang. */
 const LEASE_MARGIN_MS = 1000;
 
-/** For how many milliseconds, and at which interval, failed removals are retried after the lease is lost. */
+/** Milliseconds for which failed removals are retried after the lease is lost, and milliseconds between retries. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 

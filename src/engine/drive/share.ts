@@ -1,8 +1,8 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
- * one through the database. A process with more drives than its share releases a drive between two volumes. For a few
- * seconds, only processes that requested a drive can claim the released drive. Afterwards, the process that released
- * the drive can claim it again, so that the drive does not stay unused.
+ * one through the database. A process with more drives than its share releases a drive between visits to volumes. For a
+ * few seconds, only processes that requested a drive can claim the released drive. Afterwards, the process that
+ * released the drive can claim it again, so that the drive does not stay unused.
  */
 
 import { logFailure } from '../../core/errors.js';

@@ -200,7 +200,8 @@ export class BatchReader {
   }
 
   /**
-   * Removes the batch that was started in advance before the caller awaits it, so that an error is thrown only once.
+   * Removes and returns the batch that was started in advance. The caller awaits the batch after its removal, so that
+   * an error is thrown only once.
    */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
