@@ -28,7 +28,7 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
  * Returns the queue, grouped by volume and user. A file that two users wait for is counted for each of them.
  * @param which.libraryId default: all libraries
  * @param which.until if given, includes recalls that wait for room, and retries due by this time; default: only recalls
- * that a drive could start now
+ *   that a drive could start now
  */
 export async function readQueues(
   ctx: Context,

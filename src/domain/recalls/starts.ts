@@ -48,7 +48,7 @@ export interface RunningRecall extends FileAttributes {
  * each file's current position. Skips recalls that are no longer waiting or must not begin yet, and files on other
  * volumes. If no restore disk has room for a file, skips the file and records why.
  * @param what.stagedAt a staging library's id; if given, starts recalls of files that this library has staged, from any
- * volume
+ *   volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(

@@ -120,7 +120,7 @@ interface ReleaseFilesInput {
  * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
  * @returns the request's id
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
- * an error, the request is unchanged
+ *   an error, the request is unchanged
  */
 export async function releaseFiles(
   ctx: Context,

@@ -48,7 +48,7 @@ const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'C
 /**
  * Watches a request until it has finished.
  * @throws NotFoundError; InvalidInputError if `after` is not the id of an event; EventsGoneError if the event `after`
- * was deleted
+ *   was deleted
  */
 export async function* watchRequest(
   ctx: Context,

@@ -47,7 +47,7 @@ interface UpdateRequestInput extends LimitsInput {
  * revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
  * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
- * full
+ *   full
  * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
@@ -82,7 +82,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 /**
  * Updates a request in one transaction.
  * @param how.joins whether files might join the request; if so, the transaction locks the catalogue before it takes any
- * other lock
+ *   other lock
  * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(

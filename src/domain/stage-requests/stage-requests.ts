@@ -38,7 +38,7 @@ interface CreateStageRequestInput {
  * created. If the process dies during the creation, the requests created so far remain until their retention ends.
  * @returns the stage request's id
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
- * removed
+ *   removed
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));

@@ -39,7 +39,7 @@ export interface PurgeResult {
  * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoking the user's
  * tokens ends the user's open streams.
  * @throws NotFoundError if Tapegate has no data about the user, for example after a purge; InUseError if the user has
- * live requests
+ *   live requests
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
   // the purge's own audit row must not contain the user's name, even if the purge is rejected

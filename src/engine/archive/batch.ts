@@ -58,7 +58,7 @@ export class ArchiveBatch {
    * and registers the copies as verified. At the end, removes the sources if requested (`move`). A file that fails in
    * one step is skipped in later steps, and does not delay other files.
    * @throws `signal.reason` after an abort; FencedError; database errors. A single file's error is not thrown, but
-   * added to the result
+   *   added to the result
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();

@@ -212,7 +212,7 @@ export async function removeSource(source: Source): Promise<void> {
  * @param directory path without symbolic links
  * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
- * missing
+ *   missing
  */
 async function inDirectory<T>(directory: string, use: (at: string) => Promise<T>): Promise<T> {
   return await withDirectory('/', directory, ({ fdPath }) => use(fdPath));

@@ -277,7 +277,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
  * Records in the database that a volume is mounted, and then visits the volume (`use`). After an unexpected error,
  * opens the volume's circuit breaker: drives visit other volumes until the pause ends.
  * @param use returns whether any recall or verification started; if so, the volume's count of unexpected errors is
- * reset
+ *   reset
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */
 export async function visitVolume(

@@ -74,8 +74,8 @@ interface BatchWork {
  * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, its outcome is
  * `returned`.
  * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
- * outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
- * (`failure`), the outcome for files that were not read is `returned`
+ *   outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
+ *   (`failure`), the outcome for files that were not read is `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -363,7 +363,7 @@ class RecalledCopy {
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
    * @returns `placed`; `unsure` if the copy is in place but the partial file might still exist; or the stats of an
-   * unrecorded file with the same bytes
+   *   unrecorded file with the same bytes
    * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {

@@ -51,8 +51,8 @@ class OutcomeWriter {
   /**
    * Queues the outcomes of recalls to be written.
    * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
-   * changed a file, the recall's outcome is replaced by `returned`, because the outcome says nothing about the volume's
-   * current contents
+   *   changed a file, the recall's outcome is replaced by `returned`, because the outcome says nothing about the
+   *   volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -138,7 +138,7 @@ export class BatchReader {
   /**
    * Reads a batch's files.
    * @returns a promise that settles when all files are read. Also returns the error that made the volume unreadable, if
-   * any (`failure`), and a promise that settles when the copies are written and the batch has ended (`written`)
+   *   any (`failure`), and a promise that settles when the copies are written and the batch has ended (`written`)
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
