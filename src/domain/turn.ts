@@ -50,8 +50,8 @@ export async function transactionInTurn<T>(
 }
 
 /**
- * Checks that the caller is still connected. Operations call this function after they have waited and before they
- * change anything. @throws UnavailableError
+ * Checks that the caller is still connected. Operations call this function after waiting for a lock, before they change
+ * anything. @throws UnavailableError
  */
 export function checkConnected({ reader }: Context): void {
   checkWanted(reader);

@@ -28,9 +28,7 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for changed or removed libraries. */
   private readonly works = new Set<Promise<unknown>>();
-  /**
-   * Settings of libraries that this program does not support, by library id, so that each library is logged only once.
-   */
+  /** Settings of unsupported libraries, by library id; stored so that each unsupported library is logged only once. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {

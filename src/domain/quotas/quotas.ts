@@ -199,7 +199,7 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
 
 /**
  * Revokes the user's tokens, because the next user of that name might be another person. Removes the user from service
- * tokens, and revokes service tokens that act for no other user.
+ * tokens, and revokes service tokens that do not act for any other user.
  * @returns the number of tokens that were revoked or restricted
  */
 async function revokeTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {

@@ -168,7 +168,8 @@ export interface EngineProcess {
 }
 
 /**
- * Seconds from the expiry of a process's drive request until the process's row is deleted, if the process has no drive.
+ * Seconds after which the row of a process without a drive is deleted, counted from the expiry of the process's drive
+ * request.
  */
 const KEPT_SECONDS = 60;
 

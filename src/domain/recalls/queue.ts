@@ -226,8 +226,8 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
 }
 
 /**
- * SQL condition that no drive can read a volume (`v`), because the volume, its library, or all of the library's drives
- * are suspended.
+ * SQL condition that no drive can read a volume (`v`): the volume, its library, or all of the library's drives are
+ * suspended.
  */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
   OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)

@@ -65,7 +65,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 /**
  * Creates a request for one part of a stage request. If a file cannot be staged, records why, and the file never joins
  * the request.
- * @returns the request's id; undefined if no file can be staged, so that no request is created
+ * @returns the request's id; undefined if no request was created, because no file can be staged
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
 export async function createForStageRequest(
@@ -215,7 +215,8 @@ export function checkNotification(field: string, address: string | null | undefi
 }
 
 /**
- * Returns the address to store; null for no email. @throws InvalidInputError if the site sends no email to this address
+ * Returns the address to store; null for no email. @throws InvalidInputError if the site does not send email to this
+ * address
  */
 export function addressOf(
   { config }: Context,
@@ -292,7 +293,7 @@ async function storeListed(
   const { quota, user } = request;
   const [row] = await tx.query<StoredRow & { unknown: number; unresolvedPaths: number | null }>(
     prepared(
-      // one statement, so that each path is either a request file or unresolved
+      // use one statement, so that each path becomes either a request file or an unresolved path
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
@@ -379,7 +380,7 @@ async function storeFitting(
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow>(
-    // one statement, so that each file is either requested or recorded with its problem
+    // use one statement, so that each file is either requested or recorded with its problem
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (

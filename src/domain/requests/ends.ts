@@ -19,7 +19,7 @@ import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
- * Ends a request now, releases its files and refunds its quota. Does nothing if the request has already ended.
+ * Ends a request immediately, releases its files and refunds its quota. Does nothing if the request has already ended.
  * @returns the request's id
  * @throws NotFoundError
  */
@@ -88,7 +88,7 @@ export async function endRequests(
 }
 
 /**
- * Removes waiting recalls that no live request needs. The engine stops running recalls that no live request needs
+ * Removes waiting recalls that no live request needs. An engine stops unneeded recalls that are already running
  * (recalls/queue.ts).
  * @param files a query that returns the released files' ids
  */

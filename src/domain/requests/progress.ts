@@ -140,7 +140,7 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/** Logs which live requests got their first file or finished at the time `now`. */
+/** Logs which live requests got their first file or finished at time `now`. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

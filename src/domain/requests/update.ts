@@ -43,7 +43,7 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes the request fields that the input contains. A retention date in the past ends the request. A later date
+ * Changes the request fields that the input contains. A retention date in the past ends the request. A future date
  * revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
  * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
@@ -71,7 +71,7 @@ export async function updateRequest(
   return id;
 }
 
-/** Returns whether the request has ended or is overdue. Takes no lock. */
+/** Returns whether the request has ended or is overdue. Does not lock any rows. */
 async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,

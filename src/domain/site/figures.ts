@@ -15,7 +15,7 @@ export interface SiteFigures {
   /** Number of recalls, their total bytes, and the oldest recall's age in seconds, by state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Number of engines that use a drive or ask for one. */
+  /** Number of engines that use or request a drive. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];

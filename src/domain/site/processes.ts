@@ -68,7 +68,7 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   );
 }
 
-/** Returns a text that describes each live process, such as `engine 42 of host`. */
+/** Returns a description of each live process, such as `engine 42 of host`. */
 export async function findRunning(ctx: Context): Promise<string[]> {
   return (await listProcesses(ctx))
     .filter((each) => each.isAlive)

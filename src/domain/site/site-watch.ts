@@ -50,7 +50,7 @@ class Watchers<Item> {
     this.open = open;
   }
 
-  /** Yields changes. To miss no change, a client must read everything after it receives the first value. */
+  /** Yields changes. To avoid missing changes, a client must read everything after it receives the first value. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);

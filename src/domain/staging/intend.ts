@@ -58,8 +58,8 @@ export interface Staged {
 }
 
 /**
- * SQL condition that a staged file's (`s`) library is in service and responds. Room in the restore area is reserved
- * only for files from such libraries.
+ * SQL condition that a staged file's (`s`) library is in service and responds. Room in the restore area is not reserved
+ * for files from other libraries.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
@@ -102,9 +102,9 @@ export interface Room {
 }
 
 /**
- * Stores files in state INTENDED, in the given order, as far as the library's limits and the restore area allow. If a
- * file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer wait,
- * and files that another engine has already stored.
+ * Stores files in state INTENDED, in the order of `fileIds`, within the limits of the library and of the restore area.
+ * If a file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer
+ * wait, and files that another engine has already stored.
  * @returns the stored files' ids; `isFull` if there was no room for further files
  * @throws Error if the engine has lost its lease on the library
  */

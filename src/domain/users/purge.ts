@@ -28,7 +28,7 @@ const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
   pseudonym: string;
-  /** Number of requests that belonged to the user or mention the user. */
+  /** Number of requests that belonged to the user or mentioned the user. */
   requests: number;
   emails: number;
   tokens: number;
@@ -188,10 +188,10 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 }
 
 /**
- * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
- * Renames the user in path rules instead of deleting the rules, because a directory without rules is open to all users.
- * In the reasons for other suspensions, replaces the email address but not the user's name, which might be an ordinary
- * word.
+ * Removes the user's memberships, the members of the user's quota, the user's API usage counts, and any suspension of
+ * the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
+ * all users. In the reasons for other suspensions, replaces the email address but not the user's name, which might be
+ * an ordinary word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(

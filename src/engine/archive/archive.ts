@@ -33,8 +33,8 @@ export interface ArchiveProgress {
 /**
  * Archives a directory tree. A file that cannot be archived is listed in the result, and archiving continues.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
- * @param how.onProgress called after each file is written to tape or compared with its catalogue entry, with the total
- * number of files and bytes so far
+ * @param how.onProgress called after each file is written to tape or compared with its catalogue entry; gets the total
+ *   number of files and bytes so far
  * @param how.onSkip called for entries that are not directories or regular files
  */
 export async function archiveTree(

@@ -84,8 +84,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Checks files, and registers in the catalogue those that pass. Files that do not pass the check are added to the
-   * result as failed.
+   * Checks files, and adds those that pass the check to the catalogue. Files that do not pass the check are added to
+   * the result as failed.
    * @returns the registered files
    */
   private async register(

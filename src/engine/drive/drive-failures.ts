@@ -34,8 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each visit on
- * which no recall could start.
+ * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each visit
+ * during which no recall could start.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 

@@ -48,7 +48,7 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
   since: number;
-  /** Traced recalls' trace contexts, by file id; undefined if no request is traced. */
+  /** Trace contexts of traced recalls, by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
@@ -247,7 +247,7 @@ class BatchRun {
   }
 }
 
-/** An ended recall whose copy's directory is not yet synced. */
+/** An ended recall that is reported after its copy's directory is synced. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -403,7 +403,7 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the copy's ctime; null if the ctime cannot be read, so that later checks compare the checksum. Never
+   * Returns the copy's ctime; null if the ctime cannot be read, which makes later checks compare the checksum. Never
    * rejects, because the copy is already in place and would make a retry fail.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
@@ -450,7 +450,7 @@ class RecalledCopy {
     return isEqual ? existing : undefined;
   }
 
-  /** Calls the copy's disk with a time limit. */
+  /** Applies a time limit to an operation on the copy's disk. */
   private onDisk<T>(call: (tick: () => void) => Promise<T>): Promise<T> {
     return callDisk(this.work.lease.calls, this.recall, async (tick) => {
       try {

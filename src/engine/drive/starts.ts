@@ -111,7 +111,7 @@ export class BatchReader {
    * Reads batches until no recall can start, or the drive must stop. After reading each batch, waits until the previous
    * batch's copies are written.
    * @param isOver returns whether the drive must stop reading
-   * @param readBatch called with a started batch, which it must either read or end
+   * @param readBatch called with a started batch; must either read or end the batch
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
@@ -137,8 +137,8 @@ export class BatchReader {
 
   /**
    * Reads a batch's files.
-   * @returns a promise that settles when all files are read. Also returns the error that made the volume unreadable, if
-   *   any (`failure`), and a promise that settles when the copies are written and the batch has ended (`written`)
+   * @returns a promise that settles when all files are read. The result's `failure` is the error that made the volume
+   *   unreadable, if any. Its promise `written` settles when the copies are written and the batch has ended
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
@@ -182,8 +182,8 @@ export class BatchReader {
   }
 
   /**
-   * Returns the next batch, and starts the following batch unless the plan must be renewed. The returned batch is empty
-   * if no recall could start, and the caller must end it.
+   * Returns the next batch, and starts the following batch unless the plan must be renewed. If no recall could start,
+   * the returned batch is empty, and the caller must end it.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
