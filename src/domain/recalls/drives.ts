@@ -1,6 +1,6 @@
 /**
  * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
- * increases the drive's epoch. A write with an older epoch changes nothing.
+ * increases the drive's epoch. A write with an older epoch has no effect.
  *
  * After a failover or a restore from a backup, the database might lack the latest claims. To prevent an epoch from
  * being used twice, each claim sets the drive's epoch from the clock. Even if the clock is wrong, the engine's id

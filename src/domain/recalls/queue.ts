@@ -86,14 +86,14 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files on a volume that a drive includes in one plan. If more files wait, the drive makes another
- * plan after it has read the planned files.
+ * Maximum number of files in a drive's plan for one volume. If more files wait, the drive makes another plan after it
+ * has read the planned files.
  */
 const PLANNED_FILES = 5000;
 
 /**
- * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path.
- * Each file appears only once, for the user whose request for it has the highest priority.
+ * Returns a volume's waiting recalls, ordered by position. Recalls without a position are last, ordered by path. Each
+ * file appears only once, for the user whose request for it has the highest priority.
  * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(
@@ -235,8 +235,8 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must fail before its files switch to their other copies. Files are not switched earlier,
- * because the volume might recover, a switch is permanent, and reading the other copy might cost money.
+ * Seconds for which a volume must be failing before its files switch to their other copies. Files are not switched
+ * earlier, because the volume might recover, a switch is permanent, and reading the other copy might cost money.
  */
 const PATIENCE_SECONDS = 300;
 

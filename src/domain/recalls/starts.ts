@@ -44,9 +44,9 @@ export interface RunningRecall extends FileAttributes {
 }
 
 /**
- * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
- * each file's current position. Skips recalls that are no longer waiting or must not begin yet, and files on other
- * volumes. If no restore disk has room for a file, skips the file and records why.
+ * Starts waiting recalls on a drive: reserves room on disk, sets the files' stage to RESTORING, and sets the requests'
+ * start times. Uses each file's current position. Skips recalls that are no longer waiting or must not begin yet, and
+ * files on other volumes. If no restore disk has room for a file, skips the file and records why.
  * @param what.stagedAt a staging library's id; if given, starts recalls of files that this library has staged, from any
  *   volume
  * @returns the started recalls, in the order of `fileIds`
@@ -309,7 +309,7 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals another file's folded path, on disks that treat such paths as equal
+ * Returns files whose folded path equals another file's folded path. Considers only disks that fold names
  * (`folds_names`). Records the files' folded paths, so that later recalls can compare other paths with them. The caller
  * must have locked the disks.
  */

@@ -179,7 +179,7 @@ async function matchFiles(
   tx: Transaction,
   of: { files: Sql; as: Sql; patterns: readonly OpenPattern[]; taken: Map<number, number> },
 ): Promise<void> {
-  // comparing takes 60 ns for each pattern and path: 0.3 s for 1,000 patterns and 5,000 paths
+  // comparing takes 60 ns for each pair of pattern and path: 0.3 s for 1,000 patterns and 5,000 paths
   const open = new Map(of.patterns.map((pattern) => [pattern.id, pattern]));
   const take = ({ quotaId }: OpenPattern) => {
     const count = (of.taken.get(quotaId) ?? 0) + 1;

@@ -7,7 +7,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { checkBytes } from '../input.js';
 
-/** Limits on the files in a request; null for no limit. Released files do not count. */
+/** Limits on the files in a request; null for no limit. Released files do not count toward these limits. */
 export interface Limits {
   maxFiles: number | null;
   /** Bytes. */

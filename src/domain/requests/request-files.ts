@@ -129,8 +129,8 @@ const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /**
- * Resets request files on disk to WAITING. The caller must have locked the requests, and must settle them afterwards
- * (`settleRequests`).
+ * Resets request files from ON_DISK to WAITING. The caller must have locked the requests, and must settle them
+ * afterwards (`settleRequests`).
  */
 export async function waitAgain(
   tx: Transaction,

@@ -283,9 +283,9 @@ export async function readUnresolved(
 
 interface UnresolvedCounts {
   unknown: number;
-  /** Number of paths excluded because the file does not fit into the quota. */
+  /** Number of paths excluded because their files do not fit into the quota. */
   refused: number;
-  /** Number of paths excluded because the file exceeds one of the request's own limits. */
+  /** Number of paths excluded because their files exceed one of the request's own limits. */
   overLimit: number;
 }
 

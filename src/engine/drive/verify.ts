@@ -25,9 +25,9 @@ const PAGE = 100;
 
 /**
  * Verifies the unconfirmed tape copies on one volume.
- * @param how.failures counts failed mounts, which are not the tape copies' fault
+ * @param how.failures counts failed mounts; a failed mount is not recorded as an error of the tape copies
  * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies are
- * confirmed
+ *   confirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(
