@@ -1,6 +1,6 @@
 /**
  * Limits how many database connections are occupied by operations that change data. While a change waits for the
- * catalogue lock during an import, or for locked rows, it occupies a connection. Therefore callers that wait share a
+ * catalogue lock during an import, or for locked rows, it occupies a connection. Waiting callers therefore share a
  * limited number of connections fairly. Changes that wait only briefly have their own share of the connections, so that
  * an operator can always suspend a drive, volume or user.
  */

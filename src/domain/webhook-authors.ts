@@ -12,8 +12,8 @@ interface Manager {
 
 /**
  * After a user or group stops being a quota's manager, disables the webhooks that the former manager created. Tapegate
- * does not know which users a group contains. For a group, it disables the webhooks of all authors who are neither the
- * quota's user nor listed as managers. A remaining manager can enable the webhooks again.
+ * does not know which users a group contains. For a group, Tapegate disables the webhooks of all authors who are
+ * neither the quota's user nor listed as managers. A remaining manager can enable the webhooks again.
  * @param lost SQL condition that the user or group has stopped being a manager
  */
 export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, lost: Sql): Sql {

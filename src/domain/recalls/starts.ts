@@ -253,8 +253,8 @@ interface Wanted {
 }
 
 /**
- * Chooses other paths for files whose own paths are taken. A path is taken if it contains a renamed file's copy or a
- * changed copy. It is also taken if the disk treats it as equal to another copy's path. Chosen paths begin with a
+ * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
+ * is at the path. A path is also taken if the disk treats it as equal to another copy's path. Chosen paths begin with a
  * reserved name, which no path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked
  * the files.
  * @returns the chosen paths, relative to the mount point, by file id

@@ -49,11 +49,12 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * it is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked,
  * `findJoining` compares the files with the patterns of the remaining live requests.
  *
- * This comparison covers only requests that are live when it runs. After the catalogue is locked, `findJoining` checks
- * again that each matching request is live and is allowed to contain the file.
+ * The early comparison covers only requests that are live when it runs. After the catalogue is locked, `findJoining`
+ * checks again that each matching request is live and is allowed to contain the file.
  *
  * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The
- * catalogue is locked only after these transactions have committed, so `findJoining` finds their requests.
+ * catalogue is locked only after earlier transactions have committed, so `findJoining` finds the requests that they
+ * created or revived.
  *
  * A transaction that creates or revives a request after the catalogue is locked waits for the lock, and then sees the
  * committed files.

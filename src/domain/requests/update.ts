@@ -43,8 +43,8 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes the request fields that the input contains. A retention date in the past ends the request. A future date
- * revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
+ * Changes the request fields that the input contains. A retention date in the past ends the request. A future retention
+ * date revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
  * request immediately. A lower limit never removes files from a live request.
  * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
  *   full
@@ -170,8 +170,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges all files that the request had when it ended, or fails. Files of unresolved paths, and new
- * files, join the request if they fit. Released files never join the request again.
+ * Revives a request. Charges the quota for all files that the request had when it ended, or fails. Files of unresolved
+ * paths, and new files, join the request if they fit. Released files never join the request again.
  */
 async function reviveRequest(
   ctx: Context,

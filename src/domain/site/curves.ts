@@ -1,6 +1,6 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes. At any time, only one engine counts
- * new events. It reads the events and writes the counts in one transaction, so that no event is counted twice. Each
+ * new events. The engine reads events and writes counts in one transaction, so that no event is counted twice. Each
  * quota has one row for every hour in which it changed.
  */
 

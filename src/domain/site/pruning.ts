@@ -32,8 +32,8 @@ const EVENTS = 5000;
 
 /**
  * Deletes events older than TAPEGATE_EVENT_DAYS in small transactions. After a crash, the next run continues the
- * deletion. Batches are marked before they are deleted, in id order, so that a reader never gets part of a batch that
- * is being deleted. Two engines never delete events at the same time.
+ * deletion. Batches are marked in id order before they are deleted, so that a reader never gets part of a batch that is
+ * being deleted. Two engines never delete events at the same time.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -72,7 +72,8 @@ const markBatches = (before: string) => sql`
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
 /**
- * Selects the oldest pruned batches. The limit is one more than a run marks, because the last batch is never deleted.
+ * Selects the oldest batches that are marked as pruned. The limit is `BATCHES + 1`, because the last batch is never
+ * deleted.
  */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 

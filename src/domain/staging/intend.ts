@@ -52,7 +52,10 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Total bytes for which disk room must still be reserved, for files from all libraries that respond. */
+  /**
+   * Total size in bytes of the staged files for which no room on disk is reserved yet. Ignores other libraries that do
+   * not respond.
+   */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
@@ -184,7 +187,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Hours for which no other engine can verify a copy that an engine has taken. */
+/** Hours for which an engine reserves a tape copy that it verifies. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {

@@ -2,8 +2,8 @@
  * Removes a user's personal data: replaces the name with a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the
- * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. Until it
- * commits, the name still identifies the user's rows, so a second call can continue after a crash.
+ * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. Until the
+ * last transaction commits, the name still identifies the user's rows, so a second call can continue after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -19,8 +19,8 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Error objects of errors on tape, as opposed to errors on a restore disk. After a tape error that is not retried, the
- * file's other tape copy, if any, is read.
+ * Error objects for tape errors, as opposed to restore disk errors. After a tape error that is not retried, the file's
+ * other tape copy, if any, is read.
  */
 const tapeErrors = new WeakSet<object>();
 

@@ -138,7 +138,7 @@ export class BatchReader {
   /**
    * Reads a batch's files.
    * @returns a promise that settles when all files are read. The result's `failure` is the error that made the volume
-   *   unreadable, if any. Its promise `written` settles when the copies are written and the batch has ended
+   *   unreadable, if any. The promise `written` settles when the copies are written and the batch has ended
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();

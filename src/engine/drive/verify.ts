@@ -25,7 +25,7 @@ const PAGE = 100;
 
 /**
  * Verifies the unconfirmed tape copies on one volume.
- * @param how.failures counts failed mounts; a failed mount is not recorded as an error of the tape copies
+ * @param how.failures counts failed mounts, which are not recorded as tape copy errors
  * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies are
  *   confirmed
  * @throws DriveError, LibraryError
