@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes each directory after the last copy in it, without a list of the
- * directories in the database. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
- * sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a
- * removed directory when it is needed.
+ * Creates directories in the restore area, and removes a directory when its last copy has been removed. The database
+ * does not list these directories. Tapegate removes an empty directory if it has the owner, group and mode that
+ * Tapegate sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate
+ * recreates a removed directory when it is needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -39,14 +39,14 @@ const ATTEMPTS = 5;
 
 /**
  * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, this mode
- * identifies the directory. Other programs do not use this mode.
+ * shows that the directory is unfinished. Other programs do not use this mode.
  */
 export const NEW_MODE = 0o1700;
 
 /**
  * Opens a copy's directory, and creates it if it is missing. Never creates the mount point, because Tapegate must not
  * write to an unmounted disk.
- * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
+ * @throws TapeError POLICY if a path component below the mount point is untrusted, or is not a directory
  * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
  *   removed repeatedly
  */
@@ -74,11 +74,11 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. Any other
- * existing directory keeps its mode, unless Tapegate created the directory and the recorded mode now grants fewer
- * permissions.
+ * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. Other
+ * existing directories keep their mode, except that Tapegate restricts a directory that it created if the recorded mode
+ * now grants fewer permissions.
  * @param dirs directories, outermost first
- * @throws TapeError POLICY if a directory is a link or another file; an error with code ENOENT if a parent was just
+ * @throws TapeError POLICY if an existing entry is not a directory; an error with code ENOENT if a parent was just
  * removed
  */
 async function ensureDirectories(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
@@ -153,8 +153,8 @@ export function isUnfinished({ mode, uid }: Stats): boolean {
 }
 
 /**
- * Removes a copy's directories, innermost first, while they are empty and have the owner, group and mode that Tapegate
- * sets.
+ * Removes a copy's directories, innermost first, as long as they are empty and have the owner, group and mode that
+ * Tapegate sets.
  * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no other job looks
  * for empty directories
  */
@@ -175,7 +175,7 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
     try {
       const at = path.join(parent.fdPath, path.basename(dir));
       if (!(await looksAsCreated(await lstat(at), parent, wanted))) return false;
-      await rmdir(at); // fails for a mount point, and for a directory with contents
+      await rmdir(at); // fails for a mount point, and for a directory that is not empty
       return true;
     } finally {
       await parent.handle.close();
@@ -189,14 +189,14 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether a directory has the owner, group and mode that Tapegate sets. If the attributes differ, an operator
- * has changed the directory. The directory can have the marker's owner, because some file servers map owners, and can
- * inherit its parent's group.
+ * has changed the directory. The owner can also be the marker's owner, because some file servers map owners. The group
+ * can also be the parent directory's or the marker's.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // the directory has DIRECTORY_MODE if it was created before its mode was recorded
+  // directories created before modes were recorded have DIRECTORY_MODE
   const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;

@@ -1,6 +1,6 @@
 /**
- * The owner record of a restore disk or library. The record contains a stamp, and the identity of the database that may
- * change the disk or library. The database's engines replace the stamp every few seconds.
+ * The owner record of a restore disk or library. The record contains a stamp, and the identity of the database whose
+ * engines are allowed to change the disk or library. The engines replace the stamp every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
@@ -49,9 +49,9 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 
 /**
  * Writes the owner record atomically. Does not write the record if another Tapegate has taken the directory since the
- * caller read it.
+ * caller read the record.
  * @param how.isFirst whether to write the record only if the directory does not have one
- * @param how.takes whether to replace another owner's record too
+ * @param how.takes whether to also replace another owner's record
  * @returns whether the record was written
  */
 export async function writeOwner(
@@ -64,7 +64,7 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // check the owner after the write, because a busy disk might take long to write the bytes
+    // check the owner after the write, because writing to a busy disk might take long
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);

@@ -6,13 +6,14 @@
  * An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
  * Tapegate draws these conclusions:
  * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
- * - A record contains a stamp that the database never recorded: this database, or that of the engine that wrote the
- * stamp, is a copy.
- * - The database's cluster or directory has changed: the database is a copy, or was moved. An operator must say which.
+ * - A record contains a stamp that the database never recorded: either this database is a copy, or the database of the
+ * engine that wrote the stamp.
+ * - The database's cluster or directory has changed: the database was copied or moved. An operator must say whether it
+ * is a copy.
  * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
  * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original database is
- * still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because its host
- * might lack the disks.
+ * still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because the disks
+ * might not be mounted on its host.
  * - An embedded database is in the same directory as before, and its host has not restarted: the database is not a
  * copy.
  */
@@ -174,7 +175,7 @@ export class Ownership {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
   }
 
-  /** Records that the engine stops in an orderly way, so that the next start need not wait. */
+  /** Records that the engine has stopped cleanly, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
     // ignore an error, because it only makes the next start take longer
@@ -212,8 +213,8 @@ export class Ownership {
   }
 
   /**
-   * Starts a waiting time when another Tapegate has lost a directory, because it might use the directory until its next
-   * check. The lost directory contains this database's stamp, or no owner record.
+   * Starts a waiting time when another Tapegate has lost a directory, because that Tapegate might use the directory
+   * until its next check. The lost directory contains this database's stamp, or does not contain an owner record.
    * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -230,7 +231,9 @@ export class Ownership {
     return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for it to stop`;
   }
 
-  /** Watches the stamps after the database server restarts. @returns the reason why no engine may work yet */
+  /**
+   * Watches the stamps after the database server restarts. @returns the reason why engines are not allowed to work yet
+   */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     if (this.isAccepted || site.location === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
@@ -361,7 +364,7 @@ export class Ownership {
   }
 }
 
-/** Returns the directories that have an owner record: the restore disks and the library. */
+/** Returns the directories that can contain an owner record: the restore disks and the library. */
 export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'disks'>): OwnedDirectory[] {
   const library = { id: 0, mountpoint: path.resolve(ctx.config.dataDir, 'library'), isFailing: false };
   return [...disks, library];

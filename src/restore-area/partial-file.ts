@@ -1,6 +1,6 @@
 /**
- * Writes a copy to a partial file in its final directory. The partial file's name identifies the recall. Chunks are
- * accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
+ * Writes a copy to a partial file in the copy's final directory. The partial file's name identifies the recall. Chunks
+ * are accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
  * memory that all copies from a drive use together.
  */
 import { type BigIntStats, constants } from 'node:fs';
@@ -30,7 +30,7 @@ export async function removePartial(location: CopyLocation, name: string): Promi
 }
 
 /**
- * Returns the stats of a copy's partial file; undefined if there is none.
+ * Returns the stats of a copy's partial file; undefined if the copy does not have a partial file.
  * @throws the same errors as `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
@@ -62,7 +62,7 @@ export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 /** Number of written bytes after which a sync starts in the background, so that the final sync is short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Writes a partial file, which the constructor creates. In the end, the caller must call `finish` or `discard`. */
+/** Writes a partial file, which the constructor creates. At the end, the caller must call `finish` or `discard`. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;
@@ -73,7 +73,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync, whose error must reach the caller, because the kernel reports a sync error only once. */
+  /** The last sync. Its error must reach the caller, because the kernel reports a sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -163,7 +163,7 @@ export class PartialFile {
     this.syncing.catch(() => {}); // prevents an unhandled rejection; the next sync, or `finish`, throws the error
   }
 
-  /** Closes the descriptor only once, because another file might soon get its number. */
+  /** Closes the descriptor only once, because another file might soon get the same descriptor number. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;

@@ -23,8 +23,8 @@ export interface Directory {
   fdPath: string;
   handle: FileHandle;
   /**
-   * The path at which the directory was opened, without links. `root` is the mount point of the directory's disk,
-   * without links.
+   * The directory's path when it was opened, with links resolved. `root` is the mount point of the directory's disk,
+   * with links resolved.
    */
   path: string;
   root: string;
@@ -33,8 +33,8 @@ export interface Directory {
 const HAS_FD_PATHS = process.platform === 'linux';
 
 /**
- * Returns whether an operator has moved an open directory, so that new files would not be at their paths. A removed
- * directory does not count as moved.
+ * Returns whether an operator has moved an open directory. If so, new files in it would not be at their expected paths.
+ * A removed directory does not count as moved.
  */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
@@ -133,9 +133,9 @@ export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void
 
 /**
  * Opens an existing directory below the mount point.
- * @param root the mount point, without links
- * @throws TapeError POLICY if the path contains a link or another file; an error with code ENOENT if the directory is
- *   missing
+ * @param root the mount point, with links resolved
+ * @throws TapeError POLICY if a path component is a link or is not a directory; an error with code ENOENT if the
+ *   directory is missing
  */
 export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));

@@ -205,8 +205,8 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 const MAX_PROOFS = 100;
 
 /**
- * Marks a new disk, unless it already contained copies and all of them are missing. A second call for the same disk is
- * harmless.
+ * Marks a disk that has not been marked yet, unless the database lists copies on it and all of them are missing. A
+ * second call for the same disk is harmless.
  * @returns why the disk does not have a marker; undefined if it has one
  */
 export async function ensureMarked(
@@ -249,7 +249,7 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
  * Checks and records again how a disk's file system compares names, because the file system might have been replaced.
  */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  // if the disk is not writable now, a later call probes it
+  // if the disk is not writable now, a later call checks again
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
@@ -282,7 +282,7 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   // if an error occurs after the marker's name is recorded, the next call puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process on this host might have recorded its marker earlier, without putting it in place
+  // another process on this host might have recorded its marker earlier, but not put it in place
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

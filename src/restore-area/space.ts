@@ -83,7 +83,7 @@ export class DiskGauge {
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /**
-   * The last measurement. The next measurement starts only after the last one has ended; the wait does not count
+   * The last measurement. Each measurement starts only after the previous one has ended. This wait does not count
    * towards a disk's time limit.
    */
   private queue: Promise<unknown> = Promise.resolve();

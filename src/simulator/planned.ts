@@ -22,7 +22,7 @@ import type { Arrival } from './workload.js';
 export interface PlannedOptions {
   /** Whether the planner gives users fair shares. If false, the planner treats all users as one user. */
   isFair?: boolean;
-  /** Priority by user name. Default: 0. */
+  /** Priorities, keyed by user name. Default: 0. */
   priorities?: ReadonlyMap<string, number>;
 }
 
@@ -38,7 +38,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes for which files were requested after their read plan was made. */
+  /** Volumes with files that were requested after the volume's read plan was made. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();

@@ -38,7 +38,7 @@ export interface Wait {
   user: string;
   /** Time of the request, in seconds. */
   at: number;
-  /** Seconds from the request until the file was read. */
+  /** Seconds from the request until the file has been read. */
   seconds: number;
   driveSeconds: number;
 }

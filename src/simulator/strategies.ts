@@ -85,8 +85,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Before
- * the volume is unmounted, files on it that are requested meanwhile are read too.
+ * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Files on
+ * the volume that are requested meanwhile are read before it is unmounted.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

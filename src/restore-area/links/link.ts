@@ -26,7 +26,7 @@ class InTheWayError extends TapeError {
 }
 
 interface LinkOptions {
-  /** Part of the temporary name for a link that replaces another link. */
+  /** The file's id. A link that replaces another link has this id in its temporary name. */
   fileId: bigint;
   /** Mount points of all restore disks. */
   mountpoints: readonly string[];
@@ -124,15 +124,15 @@ const MOST_LINKS = 40;
 interface Way {
   /** The existing part of the path, with links resolved. */
   real: string;
-  /** The names of the path's components that do not exist. */
+  /** The path components that do not exist. */
   missing: string[];
   /** The first dangling link in the path, if any. */
   dangling?: string;
 }
 
 /**
- * Resolves the links in a directory's path. Users can replace entries at any moment, so only `openExisting` proves that
- * there is a directory at the returned path.
+ * Resolves the links in a directory's path. Users can replace entries at any moment, so only `openExisting` confirms
+ * that the returned path is a directory.
  * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveDirectory(directory: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
@@ -156,8 +156,8 @@ async function resolveDirectory(directory: string, from = '/', links = { left: M
 }
 
 /**
- * Reads a link that belongs to root or to this process's user, in a directory where no other user may replace the link.
- * Any other link could trick this process into changing a directory that the link's owner is not allowed to change.
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user can replace it. Any
+ * other link could trick this process into changing a directory that the link's owner is not allowed to change.
  * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
@@ -177,7 +177,7 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
 }
 
 /**
- * Opens a directory that contains links and passes it to `use`.
+ * Opens a link's directory and passes it to `use`.
  * @returns undefined if the directory is missing, or was just replaced by a link or file
  * @throws InTheWayError if the path contains an untrusted link
  */
@@ -235,12 +235,12 @@ function isBelow(file: string, directory: string): boolean {
 }
 
 /**
- * Removes the directories above a removed link, innermost first, while they are empty and have the owner, group and
- * mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator has changed
- * it. Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
+ * Removes the directories above a removed link, innermost first, as long as they are empty and have the owner, group
+ * and mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator has
+ * changed it. Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
- * Does not sync the removal: a directory that reappears after a crash is empty, and is removed after the next link in
- * it.
+ * Does not sync the removal. A directory that reappears after a crash is empty, and is removed when the next link in it
+ * is removed.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -265,7 +265,7 @@ function linkDirectoriesAbove(at: string): string[] {
  * @returns whether the directory no longer exists
  */
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
-  // the directory has DIRECTORY_MODE if it was created before its mode was recorded
+  // directories created before modes were recorded have DIRECTORY_MODE
   const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE })];
   const remove = async ({ fdPath: at, path: directory, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
