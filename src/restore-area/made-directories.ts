@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes a directory when its last copy has been removed. The database
- * does not list these directories. Tapegate removes an empty directory if it has the owner, group and mode that
- * Tapegate sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate
- * recreates a removed directory when it is needed.
+ * Creates directories in the restore area, and removes a directory when it no longer contains a copy. The database does
+ * not list these directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
+ * sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a
+ * removed directory when it is needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -74,9 +74,9 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. Other
- * existing directories keep their mode, except that Tapegate restricts a directory that it created if the recorded mode
- * now grants fewer permissions.
+ * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. If
+ * Tapegate created a directory, and the recorded mode now grants fewer permissions, sets the recorded mode. Does not
+ * change other existing directories.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if an existing entry is not a directory; an error with code ENOENT if a parent was just
  * removed
@@ -189,8 +189,8 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether a directory has the owner, group and mode that Tapegate sets. If the attributes differ, an operator
- * has changed the directory. The owner can also be the marker's owner, because some file servers map owners. The group
- * can also be the parent directory's or the marker's.
+ * has changed the directory. Also accepts the marker's owner, because some file servers map owners, and the group of
+ * the marker or the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];

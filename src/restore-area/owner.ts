@@ -73,7 +73,7 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replacing the record is safe, because two Tapegates never mark a disk at the same time
+    // without hard links, replace the record: this is safe, because two Tapegates never mark a disk simultaneously
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

@@ -1,6 +1,6 @@
 /**
- * Fences copies of a database: only one Tapegate may change the restore disks and libraries, and send email and
- * webhooks.
+ * Fences copies of a database: only one Tapegate is allowed to change the restore disks and libraries, and to send
+ * email and webhooks.
  *
  * Each restore disk and library has an owner record (restore-area/owner.ts) with its database's identity and a stamp.
  * An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
@@ -213,9 +213,9 @@ export class Ownership {
   }
 
   /**
-   * Starts a waiting time when another Tapegate has lost a directory, because that Tapegate might use the directory
-   * until its next check. The lost directory contains this database's stamp, or does not contain an owner record.
-   * @returns the reason why no engine may work yet
+   * Makes engines wait after another Tapegate has lost a directory, because that Tapegate might use the directory until
+   * its next check. The lost directory contains this database's stamp, or does not contain an owner record.
+   * @returns why engines must still wait; undefined if they need not wait
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     const returned = seen.find(({ directory }) => foreign.some((each) => each.path === directory.mountpoint));
@@ -232,7 +232,8 @@ export class Ownership {
   }
 
   /**
-   * Watches the stamps after the database server restarts. @returns the reason why engines are not allowed to work yet
+   * Watches the stamps after the database server restarts.
+   * @returns why engines must still wait; undefined if they need not wait
    */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     if (this.isAccepted || site.location === null || !site.isStamping || !site.hasDirectories) return undefined;

@@ -62,7 +62,7 @@ export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 /** Number of written bytes after which a sync starts in the background, so that the final sync is short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Writes a partial file, which the constructor creates. At the end, the caller must call `finish` or `discard`. */
+/** Writes a partial file, which the constructor creates. The caller's last call must be `finish` or `discard`. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;

@@ -19,19 +19,19 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix an error's cause, so that the engine suspends the library, and retries after
+ * Returns whether an operator must fix an error's cause. If so, the engine suspends the library, and retries after
  * longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
 }
 
-/** A file in the catalogue, which a library finds by position or by path. */
+/** A file in the catalogue. A library finds the file by position or by path. */
 export interface FileOnVolume {
   path: string;
   /**
-   * The file's position on the volume; null if the catalogue does not contain it. The engine reads a file without a
-   * position only from a library that finds files by path.
+   * The file's position on the volume; null if the catalogue does not contain the position. The engine reads a file
+   * without a position only from a library that finds files by path.
    */
   position: bigint | null;
   /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
@@ -39,7 +39,7 @@ export interface FileOnVolume {
   /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the file's first restore, so that it cannot reveal a read error in that
+   * Whether the checksum was computed during the file's first restore. If so, it cannot reveal a read error in that
    * restore.
    */
   isChecksumTaken?: boolean | undefined;
@@ -84,10 +84,10 @@ export interface WritableLibrary extends DriveLibrary {
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file to a volume, and creates the volume if it is missing. When the promise resolves, the file is durable,
-   * unless the library has the method `sync`, which makes files durable. If the promise rejects, the file has not been
-   * created. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows errors
-   * from `bytes` unchanged.
+   * Writes a file to a volume, and creates the volume if it is missing. When the promise resolves, the file is durable;
+   * but if the library has a method `sync`, the file is durable only after `sync`. If the promise rejects, the file is
+   * not created. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows
+   * errors from `bytes` unchanged.
    * @param position the file's position on the volume; if it is occupied, the library throws an error of the class
    * PERMANENT
    * @returns the number of bytes written
@@ -104,7 +104,7 @@ export interface WritableLibrary extends DriveLibrary {
 
 export interface MountedVolume {
   /**
-   * Reads a file's bytes in order. The reader owns each chunk, and may reuse its memory. The engine reads files one
+   * Reads a file's bytes in order. The reader owns each chunk, and can reuse its memory. The engine reads files one
    * after another, in the planned order, and can stop before the end of a file. Rejects if the signal aborts.
    * @throws TapeError PERMANENT if the volume does not contain the file; VolumeError if the volume fails
    */

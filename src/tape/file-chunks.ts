@@ -14,7 +14,7 @@ const readFd = promisify(fs.read) as (
 ) => Promise<{ bytesRead: number }>;
 
 /**
- * Yields a regular file's bytes. The reader owns each chunk, and may reuse its memory.
+ * Yields a regular file's bytes. The reader owns each chunk, and can reuse its memory.
  * @param explain converts a read error into the error to throw
  */
 export async function* readFileChunks(

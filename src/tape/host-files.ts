@@ -1,7 +1,7 @@
 /**
  * Finds programs and secrets that a host's administrator offers to libraries, as files below `TAPEGATE_LIBRARY_DIR`.
- * Tapegate's operators select programs and secrets by file name. Settings do not contain paths, because an operator's
- * token could otherwise run any program on the host, and send any file to any server.
+ * Tapegate's operators select programs and secrets by file name. Settings do not contain paths: otherwise, anyone with
+ * an operator's token could run any program on the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';

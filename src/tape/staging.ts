@@ -42,13 +42,16 @@ export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
-   * Name of the file's volume, for libraries that need it. A catalogue can contain one volume for a whole library,
-   * without file positions.
+   * Name of the file's volume, for libraries that need it. A catalogue can list all of a library's files on one volume,
+   * without positions.
    */
   volume: string;
   position: bigint | null;
   size: bigint;
-  /** Checksum, such as `adler32:…`, if the reader compares it with the bytes, so that the library need not do so. */
+  /**
+   * Checksum, such as `adler32:…`, if the reader compares it with the bytes. If so, the library does not need to
+   * compare it.
+   */
   checksum?: string | null | undefined;
 }
 
@@ -71,7 +74,7 @@ export interface Demand {
   files: readonly StagedFile[];
 }
 
-/** A released file that is still on the library's disk, or will still arrive there. */
+/** A released file that is still on the library's disk, or has yet to arrive on it. */
 export interface RetainedFile {
   path: string;
   /**
@@ -82,7 +85,7 @@ export interface RetainedFile {
 }
 
 /**
- * A file's version. The caller passes an empty object to the first read, which records the version in its members.
+ * A file's version. For the first read, the caller passes an empty object, and the read records the version in it.
  * Later reads fail if the version has changed. The members stay absent if the library cannot identify versions.
  */
 export interface ReadVersion {
@@ -179,7 +182,7 @@ export interface StagingLibrary {
   /**
    * Asks the library to stage files to its disk. Repeating a call is safe. If the response to a call was lost, the
    * repeated call finds the same stage request.
-   * @returns the stage request's id; `known`: the states of files that are already ready or failed
+   * @returns the stage request's id; `known`: the states of files that are ready or have failed already
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
@@ -190,7 +193,7 @@ export interface StagingLibrary {
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and may reuse its memory. The
+   * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and can reuse its memory. The
    * reader can stop before the end of the file.
    * @param version the file's version, as the first read recorded it
    * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
@@ -201,13 +204,13 @@ export interface StagingLibrary {
 
   /**
    * Releases files, even before they arrive. Repeating a call is safe. Unknown files count as released.
-   * @returns the released files that stay on the library's disk or will still arrive there
+   * @returns the released files that are still on the library's disk, or have yet to arrive on it
    */
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, keyed by the requests' name in the provider's
-   * documentation. Absent if the library does not count requests.
+   * Numbers of requests and bytes since the caller last cleared the map, keyed by the name that the provider's
+   * documentation gives to a request. Absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -51,7 +51,7 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns a function that adds a gauge, which each scrape updates by calling `set`. */
+/** Returns a function that adds a gauge. Each scrape updates the gauge by calling `set`. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({

@@ -11,8 +11,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum time that a scrape waits for new figures. If none arrive in time, the scrape reports figures that are at most
- * `STALE_MS` old.
+ * Maximum time that a scrape waits for new figures. If no new figures arrive in time, the scrape reports figures that
+ * are at most `STALE_MS` milliseconds old.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;

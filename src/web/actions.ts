@@ -4,7 +4,7 @@ import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
 import { messageOfChange } from './parts/problem';
 
-/** What a mutation returned: the changed object, or an error with a message. */
+/** Result of a mutation: the changed object, or an error with a message. */
 interface Outcome {
   __typename: string;
   message?: string;

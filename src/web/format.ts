@@ -8,7 +8,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 
 export const formatNumber = (number: number): string => number.toLocaleString();
 
-/** Returns `part / all`, but at most 1; returns 1 if `all` is 0. */
+/** Returns the fraction `part / all`, limited to 1; returns 1 if `all` is 0. */
 export function share(part: string | number, all: string | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);
@@ -32,7 +32,7 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Units of time, each with its length in seconds and the largest number shown in it. */
+/** Units of time, each with its length in seconds and the largest number that is shown in this unit. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],

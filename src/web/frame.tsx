@@ -23,7 +23,7 @@ import { useViewQuery } from './view-query';
 interface View {
   name: string;
   title: string;
-  /** @param rest the address's parts after the view's name */
+  /** @param rest the parts of the address after the view's name */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
   isForOperators?: boolean;
@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Ignores events, because a view without live data subscribes only so that it can show when the connection is lost. */
+/** Ignores events: a view without live data subscribes only to show when the connection is lost. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {

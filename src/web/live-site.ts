@@ -25,7 +25,7 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Calls `again` when a request that the user may see is created, changes or ends.
+ * Calls `again` when a request that the user is allowed to see is created, changes or ends.
  * @param id id of the only request to watch; by default, watches all requests
  */
 export function useRequestChanges(again: () => void, id?: number): void {

@@ -224,7 +224,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** For a library without a release script, returns the released files that stay on disk or will still arrive there. */
+/** For a library without a release script, returns the released files that are on disk or have yet to arrive. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -14,7 +14,7 @@ export interface Caller {
   locate(command: readonly string[]): string[];
 }
 
-/** Returns how many seconds after SIGTERM this process stops waiting for a script, at the latest. */
+/** Returns the maximum number of seconds for which this process waits for a script after SIGTERM. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
@@ -87,8 +87,8 @@ export async function runScript(
 }
 
 /**
- * Yields a script's output at the reader's pace. Stops the script if, for `silenceSeconds`, it neither writes a byte
- * nor exits.
+ * Yields a script's output as fast as the reader processes it. Stops the script if it neither writes a byte nor exits
+ * for `silenceSeconds` seconds.
  * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
  */
 export async function* streamScript(

@@ -157,7 +157,7 @@ function readFile(
   });
 }
 
-/** Wraps an error in the source of the bytes to write, so that the error does not count against the tape. */
+/** Reports that the bytes to write could not be read. A SourceError does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -231,8 +231,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * The directory's device and inode when the library was opened. Another device or inode means that a file system is
-   * mounted over the directory, or that another directory has replaced it.
+   * The directory's device and inode when the library was opened. If they have changed, a file system is mounted over
+   * the directory, or another directory has replaced it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -334,8 +334,8 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. The name begins like that
- * of a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. The name has the same
+ * prefix as a restore disk's marker file. A library that contains only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 

@@ -13,7 +13,8 @@ export interface TimeLimits {
   /** Time limit from opening the connection to receiving the response head. */
   answerMs: number;
   /**
-   * Time limit between two chunks of a response body. The time in which the reader processes a chunk does not count.
+   * Time limit between two chunks of a response body. The time that the reader spends on a chunk does not count towards
+   * this limit.
    */
   silenceMs: number;
 }
@@ -67,8 +68,8 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools, keyed by origin. Replaces undici's `Agent`, which can drop a new pool when a connection in the
- * previous pool closes late.
+ * Connection pools, keyed by origin. undici's `Agent` is not used, because it can drop a new pool when a connection in
+ * the previous pool closes late.
  */
 export class Pools {
   readonly limits: TimeLimits;
@@ -120,7 +121,8 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
     const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
-    // use `untilAborted`: undici notices only when a connection becomes free that a waiting request was aborted
+    // use `untilAborted`, because undici does not notice that a waiting request was aborted until a connection becomes
+    // free
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
     return {
@@ -202,7 +204,7 @@ const REFUSED_HERE =
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
 /**
- * Returns whether the server or this process has rejected the other's certificate, so that retrying the request would
+ * Returns whether the server or this process has rejected the other's certificate. If so, retrying the request would
  * not help.
  */
 export function isUntrusted(error: unknown): boolean {

@@ -1,6 +1,6 @@
 /**
- * Reads the server's explanation from an error response. The explanation is an RFC 7807 document, another body, or a
- * header.
+ * Reads the server's explanation from an error response. The explanation comes from an RFC 7807 document, any other
+ * response body, or a header.
  */
 import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';

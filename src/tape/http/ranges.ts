@@ -96,8 +96,8 @@ export async function* readRange(
 }
 
 /**
- * A file's minimum age for its Last-Modified date to count as a strong validator. A younger file might change again
- * within the same second, and the two hosts' clocks might differ.
+ * Minimum age, in milliseconds, at which a file's Last-Modified date counts as a strong validator. A younger file might
+ * change again within the same second, and the server's clock might differ from this host's clock.
  */
 const STRONG_AFTER_MS = 60_000;
 
@@ -140,7 +140,8 @@ function checkVersion(
 }
 
 /**
- * Rejects an HTML page that a proxy or a login service sends with status 200, without counting a failure of the file.
+ * Rejects an HTML page that a proxy or a login service sends with status 200. This does not count as a failure of the
+ * file.
  */
 function refusePage(
   { response, name }: Reply,

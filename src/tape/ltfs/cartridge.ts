@@ -1,4 +1,4 @@
-/** A mounted cartridge. Reads files by path, and lists all files for the command `scan`. */
+/** A mounted cartridge. Reads the cartridge's files by path, and lists all of them for the command `scan`. */
 import { constants } from 'node:fs';
 import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';

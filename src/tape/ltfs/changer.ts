@@ -1,7 +1,6 @@
 /**
- * Controls an LTFS library's changer. Among all drives and processes that share the lock directory, only one changer
- * command runs at any time. The command inherits the lock, and so holds it until it ends, even if its parent process
- * dies.
+ * Controls an LTFS library's changer. Drives and processes that share the lock directory never run two changer commands
+ * concurrently. A command inherits the lock, and holds it until the command ends, even if its parent process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -44,7 +43,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge might be in the drive despite the error, for example because another process has moved it
+      // the cartridge might be in the drive despite the error, for example if another process has moved it there
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;

@@ -109,7 +109,9 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/** Returns the lines that report LTFS errors in a command's output. If none does, returns the output's last lines. */
+/**
+ * Returns the lines that report LTFS errors in a command's output. If no line does, returns the output's last lines.
+ */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));

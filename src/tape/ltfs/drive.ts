@@ -16,7 +16,7 @@ import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 /** Maximum time, in seconds, for each attempt to take the lock that the LTFS process holds. */
 const LOOK_SECONDS = 1;
 
-/** Matches error messages whose cause is the drive or its mount point, and not the cartridge. */
+/** Matches error messages that blame the drive or its mount point, and not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -62,8 +62,8 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // leave the cleanup to the next mount if this mount was aborted, because its command might still run, or if the
-      // cleanup fails
+      // leave the cleanup to the next mount if the cleanup fails, or if this mount was aborted: its command might still
+      // run
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;
@@ -93,8 +93,8 @@ export class Drive {
   }
 
   /**
-   * Unmounts the cartridge, and waits until the drive's LTFS process has exited, even if an engine that has since died
-   * started it.
+   * Unmounts the cartridge, and waits until the drive's LTFS process has exited. An engine that no longer runs might
+   * have started this process.
    */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
@@ -178,7 +178,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // check the mount, because without it, all of the cartridge's files would seem to be missing, and would fail
+    // check that the cartridge is mounted: otherwise, all its files would seem to be missing, and would fail
     // permanently
     if (await this.isMounted()) return;
     throw new DriveError(
@@ -226,8 +226,8 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
 /**
- * Matches the file system types that Tapegate may unmount. Operators must not be able to unmount other file systems
- * through a library's settings.
+ * Matches the file system types that Tapegate is allowed to unmount. Operators must not be able to unmount other file
+ * systems through a library's settings.
  */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
 

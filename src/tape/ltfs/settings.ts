@@ -127,8 +127,9 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
 const KILL_SECONDS = 20;
 
 /**
- * Returns how many seconds a mount and an unmount take at most, computed from all commands' time limits. In the worst
- * case, a mount empties its own drive and the one that contains the cartridge, fails, and empties its own drive again.
+ * Returns the maximum duration of a mount and of an unmount, in seconds, computed from all commands' time limits. In
+ * the worst case, a mount empties its own drive and the one that contains the cartridge, fails, and empties its own
+ * drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

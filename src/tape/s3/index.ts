@@ -40,8 +40,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    // the limit is twice `timeoutSeconds`, because opening the connection and waiting for the response each have that
-    // limit
+    // the limit is twice `timeoutSeconds`, because connecting and waiting for the response can each take that long
     ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds },
     usage: calls.usage,
 

@@ -111,7 +111,7 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Whether the HEAD response shows if the object is readable; otherwise, `tryToRead` sends a GET request. */
+  /** Whether the HEAD response shows if the object is readable. If it does not, `tryToRead` sends a GET request. */
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report it. */
   until: Date | null;

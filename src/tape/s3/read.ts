@@ -32,7 +32,7 @@ interface Wanted {
 /**
  * @throws TapeError
  * @throws NotReadyError if the object is archived and does not have a restored copy
- * @throws ChangedError if another object has replaced the one that earlier reads recorded
+ * @throws ChangedError if the object has been replaced since its version was recorded
  */
 export async function* readObject(
   calls: S3Calls,

@@ -30,7 +30,7 @@ export interface Prefix {
   key: string;
 }
 
-/** A section of a credentials file, which the library reads again at intervals. */
+/** A section of a credentials file. The library reads the file again at intervals. */
 interface CredentialsPlace {
   /** Name of the secret that contains the credentials. */
   file: string;

@@ -31,7 +31,7 @@ const IDLE_MS = 4000;
 
 export class S3Calls {
   /**
-   * Numbers of requests and bytes, keyed by the requests' name in the provider's documentation, such as
+   * Numbers of requests and bytes, keyed by the name that the provider's documentation gives to a request, such as
    * `RestoreObject`.
    */
   readonly usage = new Map<string, Usage>();
@@ -78,7 +78,7 @@ export class S3Calls {
 
   /**
    * Returns the SDK and its client for one request, and counts the request.
-   * @param request the name of the request
+   * @param request the request's name
    */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));

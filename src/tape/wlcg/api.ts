@@ -38,7 +38,8 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the stage request's id
-   * @throws CallRefusedError; LibraryError, RetryLaterError or the signal's reason, as all methods of this class do
+   * @throws CallRefusedError; the errors that all methods of this class throw: LibraryError, RetryLaterError or the
+   * signal's reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
@@ -91,7 +92,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // the server might report only some of the paths: send another request for the rest
+        // the server might report only some of the paths: send another request for the others
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -141,7 +142,7 @@ export class TapeApi {
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
       // read the discovery document again for the next request, because another server might have replaced the failed
-      // one
+      // server
       if (!signal.aborted && error instanceof LibraryError) this.discovery.forget();
       throw error;
     }

@@ -27,7 +27,7 @@ export class Parts {
   }
 
   /**
-   * Current maximum number of paths per call, which is lower than at the start if the server has refused a call as too
+   * Current maximum number of paths per call. It is lower than at the start if the server has refused a call as too
    * large.
    */
   get size(): number {

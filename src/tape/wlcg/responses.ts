@@ -78,7 +78,10 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Largest number that counts as seconds since 1970 (until the year 5138). Larger numbers count as milliseconds. */
+/**
+ * Largest number that counts as seconds since 1970; as seconds, it is a date in the year 5138. Larger numbers count as
+ * milliseconds.
+ */
 const LAST_SECONDS = 1e11;
 
 /**
@@ -139,7 +142,7 @@ export function findFailure(
 }
 
 /**
- * Returns the state, according to its locality, of a file that failed in a poll response or is missing from it. Returns
+ * Determines a file's state from its locality, if the file failed in a poll response or is missing from it. Returns
  * undefined if the state is unknown.
  */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {

@@ -161,7 +161,7 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes in a path and removes a trailing slash, because servers might do so. */
+/** Merges repeated slashes in a path and removes a trailing slash, because servers might do the same. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }

@@ -67,7 +67,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Reloads the view after events, but at most once every `RELOAD_MS`. */
+/** Reloads the view after events, but at most once every `RELOAD_MS` milliseconds. */
 function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);

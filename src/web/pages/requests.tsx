@@ -1,4 +1,4 @@
-/** Shows the requests that the user may see, newest first, with live progress. */
+/** Shows the requests that the user is allowed to see, newest first, with live progress. */
 import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
 import { useProgress } from '../live-progress';
@@ -15,7 +15,7 @@ import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states of requests. A query must list all states to get requests that have ended. */
+/** All states of requests. A query must include all states to find requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {

@@ -33,7 +33,7 @@ export function Folders({ match, onSearch }: FoldersProps) {
   );
 }
 
-/** Maximum number of folders that are shown. Users find others by typing. */
+/** Maximum number of folders that are shown. Users find the other folders by typing. */
 const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {

@@ -7,7 +7,7 @@ interface MomentProps {
   isFull?: boolean;
   /**
    * Whether to show the time as past or as future, regardless of the browser's clock. If absent, the browser's clock
-   * decides; the result is wrong if the clock is, or if a planned event is late.
+   * decides; the result is wrong if the clock is wrong, or if a planned event is late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

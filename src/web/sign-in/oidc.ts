@@ -153,7 +153,10 @@ async function prepare(providers: Providers, issuer: string) {
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
-/** Longest lifetime in milliseconds, 100 years. JSON cannot store the infinite product of a huge number. */
+/**
+ * Longest lifetime of a token, in milliseconds: 100 years. Without this limit, a huge number of seconds could become
+ * infinite, which JSON cannot store.
+ */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
 function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
@@ -162,7 +165,7 @@ function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   return { token, issuer, refreshToken, expiresAt };
 }
 
-/** Returns the audience under two parameter names: that in RFC 8707, and the one that other providers use. */
+/** Returns the audience under two parameter names: the one in RFC 8707, and the one that other providers use. */
 function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }

@@ -51,7 +51,7 @@ async function renewStored(kept: StoredToken): Promise<void> {
 
 /**
  * Calls `use` while holding a lock that all tabs share. On a page from another host without TLS, browsers do not offer
- * locks, so `use` is called without one.
+ * locks, so `use` is called without a lock.
  */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
