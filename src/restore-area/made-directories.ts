@@ -2,7 +2,7 @@
  * Creates directories in the restore area, and removes a directory when it no longer contains a copy. The database does
  * not list these directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
  * sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a
- * removed directory when it is needed.
+ * removed directory when a copy needs it.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -203,8 +203,8 @@ async function looksAsCreated(stats: Stats, parent: Directory, wanted: Directory
 }
 
 /**
- * Returns whether an error means that a directory must stay because it is in use, replaced or protected. After any
- * other error, the removal must be retried.
+ * Returns whether an error means that a directory must stay because it is in use or protected, or was replaced. After
+ * any other error, the removal must be retried.
  */
 function staysForGood(error: unknown): boolean {
   return error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
@@ -221,7 +221,7 @@ interface BatchDirectory {
 type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
- * The directories that a batch of recalls has open. The caller must wait for each call to end before it makes the next
+ * Directories that a batch of recalls keeps open. The caller must wait for each call to end before it makes the next
  * call. The methods throw a DiskError if the disk might be at fault.
  */
 export class OpenDirectories {

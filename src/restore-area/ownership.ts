@@ -47,7 +47,7 @@ export const CHECK_MS = 2000;
 /** Age, in milliseconds, at which an ownership check is outdated and `confirm` repeats it. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waiting times, which tests shorten. */
+/** Waiting times in milliseconds. Tests shorten them. */
 export const watching = {
   /** Time for which a process watches stamps, long enough for a running owner to replace its stamps several times. */
   ms: 4 * STAMP_MS,
@@ -105,7 +105,7 @@ export class Ownership {
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
    * Epoch in the stamps that this process writes. The epoch identifies the process's own stamps, even if a promoted
-   * standby does not contain their records.
+   * standby does not know the stamps.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -162,14 +162,14 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether this Tapegate is fenced only until a waiting time ends, so that no operator needs to act. */
+  /** Whether this Tapegate is fenced only until a waiting time ends. If so, an operator does not need to act. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
   /**
    * Whether the time for which this process watches stamps is about to end. Shortly before a process stops watching, it
-   * writes stamps itself, so that one of two watching copies stops the other.
+   * writes stamps itself. If two copies are watching, one therefore stops the other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;

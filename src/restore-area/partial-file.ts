@@ -132,8 +132,8 @@ export class PartialFile {
   }
 
   /**
-   * Removes the partial file, but not another file with its name. @returns false if the partial file cannot be removed
-   * now
+   * Removes the partial file, but not a different file with the same name. @returns false if the partial file cannot be
+   * removed now
    */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // ignore the error here, because `write` or `finish` throws it

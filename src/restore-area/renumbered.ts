@@ -2,8 +2,8 @@
  * Recognises the copies on a disk after all inodes have changed. Inodes change if a disk is copied to another file
  * system, or if its file system renumbers them at each mount. A copy with the recorded size and times is recognised
  * without reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new
- * inode is recorded. Only one engine at a time compares a disk's copies. If a run is killed, the next run continues
- * after the last recorded page.
+ * inode is recorded. Two engines never compare a disk's copies simultaneously. If a run is killed, the next run
+ * continues after the last recorded page.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';

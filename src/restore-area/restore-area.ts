@@ -12,14 +12,14 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Location of a copy, which need not exist. */
+/** Location of a copy. The copy need not exist. */
 export interface CopyLocation extends MarkedDisk {
   /** Logical path. */
   path: string;
 }
 
 export interface Directory {
-  /** Path to the directory through its open descriptor. No later rename or link can redirect it. */
+  /** Path to the directory through its open descriptor. No later rename or link can redirect this path. */
   fdPath: string;
   handle: FileHandle;
   /**
@@ -162,9 +162,9 @@ export async function openExisting(root: string, dir: string): Promise<Directory
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. An NFS client caches that a name is missing, even if another host has since created an entry with
- * that name. Opening the parent directory makes the client ask the server again whether the name exists. Therefore this
- * function opens all parents, from the mount point down, before it reports a directory as missing.
+ * Opens a directory. An NFS client can remember that a name is missing, even after another host has created an entry
+ * with that name. Opening the parent directory makes the client ask the server again whether the name exists. Therefore
+ * this function opens all parents, from the mount point down, before it reports a directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {

@@ -110,8 +110,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Does not check registered disks, because engines suspend them if they are untrusted,
- * and `doctor` reports this.
+ * Rejects an untrusted directory. Does not check registered disks, because engines suspend untrusted disks, and
+ * `doctor` reports them.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;

@@ -102,7 +102,7 @@ export class PlannedStrategy implements Strategy {
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the queues of unmounted volumes that are large or old enough for a mount. */
+  /** Returns the unmounted volumes' queues that are large or old enough for a mount. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);

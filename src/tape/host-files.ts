@@ -11,7 +11,8 @@ import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
 /**
- * Suffix of the file that lists the hosts to which a secret may be sent. The file's name begins with the secret's name.
+ * Suffix of the file that lists the hosts that are allowed to receive a secret. The file's name begins with the
+ * secret's name.
  */
 const HOSTS = '.hosts';
 
@@ -28,8 +29,8 @@ export const programPath = (env: Site['env'], name: string): string => pathOf(en
 export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
- * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the hosts to which the secret `NAME` may be
- * sent, one per line, with or without a port. Reads the file again for each check.
+ * Checks that a server is allowed to receive a secret. The file `NAME.hosts` lists the hosts that are allowed to
+ * receive the secret `NAME`, one per line, with or without a port. Reads the file again for each check.
  * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {

@@ -109,7 +109,7 @@ export function processMetrics(): Registry {
 function create(): Registry {
   const made = new Registry();
   collectDefaultMetrics({ register: made });
-  // remove Node.js gauges whose names end in `_total`, because only counters may have such names
+  // remove Node.js gauges whose names end in `_total`, because Prometheus reserves this ending for counters
   for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
   const registers = [made];
   const counters = Object.entries(counted).map(

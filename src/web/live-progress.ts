@@ -20,7 +20,7 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the gateway reported that the request has ended, or at which it rejected the subscription. */
+  /** Time at which the gateway reported the request's end or rejected the subscription. */
   endedAt: number | undefined;
 }
 

@@ -43,7 +43,8 @@ export function useRoute(): Route {
 const TYPED = 'typed';
 
 /**
- * Changes a view's filters. Each change is a step in the browser's history, but letters typed in a row are one step.
+ * Changes a view's filters. Each change is a step in the browser's history, but letters typed in a row count as one
+ * step.
  */
 export function chooseHere(
   parts: readonly (string | number)[],

@@ -237,7 +237,7 @@ function isBelow(file: string, directory: string): boolean {
 /**
  * Removes the directories above a removed link, innermost first, as long as they are empty and have the owner, group
  * and mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator has
- * changed it. Directories behind a link that leads out of TAPEGATE_LINK_ROOT stay too.
+ * changed it. Also keeps directories behind a link that leads out of TAPEGATE_LINK_ROOT.
  *
  * Does not sync the removal. A directory that reappears after a crash is empty, and is removed when the next link in it
  * is removed.

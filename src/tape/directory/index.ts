@@ -222,8 +222,8 @@ function classify(error: unknown, where: string): unknown {
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories in a library. Only the owner may read tape copies, because they do not store the original files'
- * modes.
+ * Mode of directories in a library. Only the owner is allowed to read tape copies, because the copies do not store the
+ * original files' modes.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -254,7 +254,7 @@ class LibraryDirectory {
 
   /**
    * Rejects a world-writable directory, because any user could replace tape files in it. The operator decides whether
-   * the group may write.
+   * the group is allowed to write.
    * @throws LibraryError
    */
   private async refuseOpen(directory: string): Promise<void> {

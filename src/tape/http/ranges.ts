@@ -25,8 +25,8 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
-   * checksum, this module compares the bytes with the server's checksum.
+   * The catalogue's checksum, if any. The engine compares this checksum with the bytes that were read. If the catalogue
+   * does not have a checksum, this module compares the bytes with the server's checksum.
    */
   checksum?: string | null | undefined;
 }

@@ -108,7 +108,7 @@ export interface IdentityFiles {
 
 /**
  * Reads the certificate files again for each new connection, because grid certificates are replaced every few hours.
- * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users on the host may read or write the key
+ * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users on the host can read or write the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
@@ -131,7 +131,7 @@ const MAX_TOKEN_BYTES = 64 * 1024;
 /**
  * Reads the bearer token from its file again for each request, because tokens are short-lived. Error messages never
  * contain the token.
- * @throws LibraryError POLICY if the token is missing or malformed, or if all users on the host may read or write the
+ * @throws LibraryError POLICY if the token is missing or malformed, or if all users on the host can read or write the
  *   token file
  */
 async function readToken(file: string): Promise<string> {

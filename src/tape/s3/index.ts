@@ -29,7 +29,7 @@ export const s3: StagingKind<S3Settings> = {
 
 /**
  * Maximum number of files per `stage` call. Each restore takes one request, so a call that fails midway has already
- * requested some files' restores.
+ * requested restores for some files.
  */
 const STAGED_AT_ONCE = 500;
 /** Maximum number of files per `poll` or `release` call. Each file takes one HEAD request. */

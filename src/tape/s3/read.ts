@@ -21,8 +21,8 @@ interface Wanted {
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
-   * checksum, this module compares the bytes with the object's checksum in S3.
+   * The catalogue's checksum, if any. The engine compares this checksum with the bytes that were read. If the catalogue
+   * does not have a checksum, this module compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
   /** The file's version, as earlier reads recorded it. The member `tag` contains the ETag. */
@@ -222,8 +222,8 @@ type Algorithm = (typeof ALGORITHMS)[number];
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
 /**
- * Returns S3's checksum of the whole object; undefined if S3 has none. Ignores checksums that are computed from the
- * parts' checksums, because they cannot be compared with a checksum of the bytes.
+ * Returns S3's checksum of the whole object; undefined if S3 does not have one. Ignores checksums that are computed
+ * from the parts' checksums, because they cannot be compared with a checksum of the bytes.
  */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;

@@ -3,7 +3,7 @@ import { count, formatBytes } from '../format';
 import { Moment } from '../parts/moment';
 import { Refused } from '../parts/problem';
 
-/** Shows the estimate for a request: files, volumes, quota use and expected end. */
+/** Shows the estimate for a request: files, volumes, quota usage and expected end. */
 export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimateRequest'] }) {
   if (estimate.__typename !== 'Estimate') {
     return <Refused why={estimate.message} />;
