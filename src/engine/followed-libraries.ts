@@ -11,12 +11,12 @@ import { checkLibrary } from '../tape/kinds.js';
 interface FollowOptions {
   /** Contract of the libraries to follow; by default, libraries with any contract are followed. */
   contract?: Library['contract'];
-  /** Returns a key computed from the library's settings. The library's work is restarted when the key changes. */
+  /** Returns a key computed from the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
   stop: AbortSignal;
   /**
    * Starts a library's work.
-   * @param stop aborts when the library is changed or removed, or when `FollowOptions.stop` aborts
+   * @param stop a signal that aborts when the library is changed or removed, or when `FollowOptions.stop` aborts
    * @returns a promise that settles when all of the library's work has ended
    */
   work: (library: Library, stop: AbortSignal) => Promise<unknown>;
@@ -58,7 +58,7 @@ export class FollowedLibraries {
     const { id, name } = library;
     const own = { key: this.options.keyOf(library), stop: new AbortController() };
     const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
-    setMaxListeners(0, stop); // every drive adds a listener to the signal
+    setMaxListeners(0, stop); // allow any number of listeners, because every drive adds one
     this.present.set(id, own);
     const work = this.options
       .work(library, stop)
@@ -70,7 +70,7 @@ export class FollowedLibraries {
     this.works.add(work);
   }
 
-  /** Returns whether this program supports the library. Logs each unsupported library once. */
+  /** Returns whether this program supports the library. Logs each unsupported library only once. */
   private isUsable({ id, name, kind, settings }: Library): boolean {
     const version = JSON.stringify([kind, settings]);
     if (this.refused.get(id) === version) return false;

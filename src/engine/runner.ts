@@ -1,6 +1,6 @@
 /**
  * The engine: drives that recall files, and periodic jobs. Several engines can share a database. An engine can be
- * killed at any line, because other engines recover its work.
+ * killed at any point, because other engines recover its work.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -69,9 +69,9 @@ export interface EngineOptions {
   library?: DriveRange;
   /** Environment variables, to which library settings can refer by name; ignored by a process with only one drive. */
   env?: Site['env'];
-  /** Called when a disk or tape call has hung and still blocks a thread, after the failure is recorded. */
+  /** Called when a disk or tape call hangs and blocks a thread, after the failure is recorded. */
   onHang?: () => void;
-  /** Id of the engine, shared by all of its processes; by default, a new id. */
+  /** The engine's id, which all of its processes share; by default, a new id. */
   engineId?: string;
   // only tests use the options below
   /** Seconds after which another engine can claim an unresponsive engine's drive. */
@@ -97,7 +97,7 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** When the engine is stopped, milliseconds to wait for aborted work to end, and again for drives to be released. */
+/** When the engine stops: milliseconds to wait for aborted work (`ABORT_MS`), and to release drives (`LEAVE_MS`). */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
@@ -121,8 +121,8 @@ const LIBRARIES_MS = 5000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
- * and changes nothing. If this process runs all parts of the engine, it also runs the drives of all other libraries.
- * @param given the library whose drives the engine runs, or the function that the engine's drives run
+ * and changes nothing. If this process runs all parts of the engine, it also runs all other libraries' drives.
+ * @param given the library that the engine's drives use, or the function that each drive runs
  * @returns a promise that settles after the site's restore disks and drives are registered
  */
 export async function startEngine(
@@ -164,7 +164,8 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
-  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and job adds listeners to these signals
+  // allow any number of listeners, because every drive and job adds listeners
+  setMaxListeners(0, stop.signal, abort.signal, leave.signal);
   const workSignals = createWorkSignals();
   const { readFileSystem: read, host } = options;
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
@@ -209,7 +210,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   };
 }
 
-/** Stages files from each library with the staging contract, including libraries that are added later. */
+/** Stages files from every staging library, including libraries that are added later. */
 function followStagers(
   ctx: Context,
   { shared, workSignals, env }: { shared: SharedOptions; workSignals: WorkSignals; env: NodeJS.ProcessEnv },
@@ -268,7 +269,7 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, by the notification topic that triggers them. */
+/** Signals for new work, keyed by the notification topic that triggers each signal. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal

@@ -25,10 +25,7 @@ export interface TakenDirectory extends OwnedDirectory {
 }
 
 const ANSWER_MS = 10_000;
-/**
- * Milliseconds to wait after writing an owner record, because a former owner that has read the old record might
- * overwrite the new record.
- */
+/** Milliseconds to wait after writing an owner record, because a former owner might still overwrite it. */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 

@@ -3,19 +3,16 @@ import { logFailure } from '../../core/errors.js';
 import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
-/**
- * A periodic job. A job finds its own work, and can be killed at any line, because its next run completes the
- * unfinished work.
- */
+/** A periodic job. A job can be killed at any point, because its next run completes the unfinished work. */
 export interface Job {
   /** Name of the job in logs and metrics. */
   name: string;
-  /** Signals that the job might have work. A job without a signal runs only periodically. */
+  /** Signal that is sent when the job might have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
   /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
   /**
-   * Whether the job deletes data or ends requests by age, and is therefore skipped while the database's clock is
+   * Whether the job deletes data or ends requests by age. If so, it is skipped while the database's clock is
    * implausible.
    */
   isByTime?: boolean;
@@ -60,7 +57,7 @@ async function repeat(
   count('tapegate_job_failures_total', { job: name }, 0);
   const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // aborting ends the pause
   while (!stop.aborted) {
-    const seen = signal.count; // read the counter before the run, so that no signal during the run is lost
+    const seen = signal.count; // read the counter before the run, to notice signals during the run
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();
@@ -91,7 +88,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Waits until the count differs from an earlier count (`seen`), the timeout passes, or the job is stopped. */
+  /** Waits until the count differs from `seen`, the timeout passes, or the job is stopped. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {

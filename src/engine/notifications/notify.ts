@@ -43,8 +43,8 @@ export interface MailSignals {
 /**
  * Sends all due emails, one after another.
  * @param transport connection to the mail server. Without a connection, emails are only logged, or left to another
- * engine that had a mail server in the last 7 days
- * @returns the number of emails that were sent, logged or tried
+ * engine if it had a mail server in the last 7 days
+ * @returns the number of emails that this call sent, logged or tried to send
  */
 export async function sendMail(
   ctx: Context,
@@ -62,7 +62,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    // check the restore disks' owner before the claim, because an email that is claimed but not sent is delayed
+    // check the restore disks' owner before claiming an email, because a claimed email is delayed if it is not sent
     await confirmOwned(ctx);
     if (!(await claimMail(ctx, claim))) break;
     processed++;
@@ -125,16 +125,14 @@ function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Returns the error text, but removes the SMTP password, which a mail server might repeat in its response. */
+/** Returns the error text without the SMTP password, which a mail server might repeat in its response. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
   return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
-/**
- * Returns whether the mail server permanently rejected this email or its recipient, and not all of the site's emails.
- */
+/** Returns whether the mail server permanently rejected only this email or its recipient, rather than all emails. */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }

@@ -53,7 +53,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages, without waiting until they are sent. */
+  /** Starts to send due messages, and returns before they are sent. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -76,7 +76,7 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    // check the restore disks' owner before the claim, because a message that is claimed but not sent is delayed
+    // check the restore disks' owner before claiming a message, because a claimed message is delayed if it is not sent
     await confirmOwned(this.ctx);
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);

@@ -1,7 +1,7 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
- * volume by volume, until the library's depth or the restore area is full. Files already requested from the library
- * count as delivered to their users, so that a user with a long queue cannot take the library's whole depth.
+ * volume by volume, until the library's depth is reached or the restore area is full. Files already requested from the
+ * library count as delivered to their users, so that a user with a long queue cannot take the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -35,10 +35,7 @@ const SLICE_FRACTION = 10;
 /** Maximum number of slices in one run. The next run follows soon and chooses more files. */
 const MAX_SLICES = 50;
 
-/**
- * While more than this fraction of the depth is used, files are not requested, but collected for a larger stage
- * request.
- */
+/** While more than this fraction of the depth is used, files wait, so that a larger stage request can be made later. */
 const FULL_FRACTION = 0.9;
 
 /**
@@ -100,7 +97,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files that did not fit are no longer in the queue; users with more files get another slice
+      // files that did not fit have already left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

@@ -26,13 +26,13 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 }
 
 /**
- * Adds the library's request and byte counts to the database. Called after each task for the library. Never rejects: if
- * the write fails, the next call writes the counts.
+ * Adds the library's request and byte counts to those in the database. Called after each task for the library. Never
+ * rejects: if the write fails, the next call writes the counts.
  */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;
   const written = [...usage];
-  usage.clear(); // clear the counts before the write, so that a concurrent call does not write them too
+  usage.clear(); // clear the counts before the write, so that a concurrent call does not add them again
   const added = written.map(([request, { requests, bytes }]) => ({ request, sent: BigInt(requests), bytes }));
   await addUsage(ctx, id, added).catch((error: unknown) => {
     for (const [request, used] of written) countUsage(usage, request, used);

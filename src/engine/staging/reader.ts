@@ -1,6 +1,6 @@
 /**
- * The work of a staging library's drive, which does not mount volumes. The drive reads staged files into the restore
- * area in batches, and verifies tape copies while no recall's file is staged. After a crash, the engine that claims the
+ * The work of a staging library's drive. The drive does not mount volumes, but reads staged files into the restore area
+ * in batches. It verifies tape copies while no recall has a staged file. After a crash, the engine that claims the
  * drive next requeues unfinished recalls (drive/stale-files.ts).
  */
 
@@ -71,8 +71,8 @@ async function readReadyFiles(
 }
 
 /**
- * Milliseconds after which a plan is renewed, because more files are staged by then, and other drives have read planned
- * files.
+ * Milliseconds after which a plan is renewed. By then, more files might be staged, and other drives might have read
+ * planned files.
  */
 const RENEW_MS = 2000;
 
@@ -99,7 +99,7 @@ class ReadingVisit {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // while reads fail, use a random order, which finds a readable file sooner
+    // while reads fail, use a random order, to find a readable file sooner
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -148,8 +148,8 @@ class ReadingVisit {
   }
 
   /**
-   * Records the outcomes of recalls. Releases files with MEDIA errors, so that the library stages them again before
-   * they are next read.
+   * Records recalls' outcomes. Releases files with MEDIA errors, so that the library stages them again before they are
+   * next read.
    */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
@@ -159,8 +159,7 @@ class ReadingVisit {
   }
 
   /**
-   * Pauses or suspends an unreadable library. Records the failure only for the library, and not for its volumes and
-   * files.
+   * Pauses or suspends an unreadable library. Records the failure for the library, but not for its volumes and files.
    */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
@@ -179,7 +178,7 @@ class ReadingVisit {
 /**
  * Verifies one tape copy.
  * @returns whether there was a tape copy to verify
- * @throws LibraryError if the library is unreadable; the tape copy is then not verified
+ * @throws LibraryError if the library is unreadable; in that case, the tape copy is not verified
  */
 async function readBackNext(
   ctx: Context,

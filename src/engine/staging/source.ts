@@ -2,8 +2,8 @@
  * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. An interrupted read is
  * resumed only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes an unreadable library from single files that it does not deliver. If a storage element loses one pool,
- * files in its other pools must not wait.
+ * Distinguishes an unreadable library from a library that fails to deliver only single files. If a storage element
+ * loses one pool, files in its other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -30,7 +30,7 @@ const MIN_BYTES = 64 * 1024;
 
 /**
  * A library might report a file as staged although it cannot be read yet. A file that cannot be read yet is staged
- * again up to this many times; later repeats count as tries.
+ * again up to this many times; after that, each repeat counts as a try.
  */
 const MAX_RETURNS = 5;
 
@@ -162,7 +162,7 @@ function isBreak(error: unknown): boolean {
 /** Number of consecutive undelivered files after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** The files that a library did not deliver during a drive's visit. */
+/** The files that a library fails to deliver while one drive reads from it. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -173,19 +173,19 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called when the library has delivered a file, or has refused it for a reason that does not affect other files. */
+  /** Called when the library delivers a file, or refuses it for a reason that does not affect other files. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
-  /** The error that ends the drive's visit; undefined if the visit can continue. */
+  /** The error after which the drive stops reading; undefined if it can continue. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
   /**
-   * The error for which the library is paused, if any: the last file's error if the library did not deliver any file.
+   * The error for which to pause the library, if any. If the library did not deliver any file, this is the last error.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

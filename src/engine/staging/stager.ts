@@ -1,6 +1,6 @@
 /**
  * Requests files from staging libraries. For each library, only the engine that holds the library's lease requests
- * files. Each run reads its state from the database, and continues dead engines' work (README.md).
+ * files. Each run reads its state from the database, and continues work that dead engines left unfinished (README.md).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure, messageOf, oneLine } from '../../core/errors.js';
@@ -33,10 +33,10 @@ import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Ends the stager and aborts its current call to the library. */
+  /** Stops the stager and aborts its current call to the library. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Maximum pause between two runs, because no signal is sent when a poll is due, or when a recall's pause ends. */
+  /** Maximum pause between two runs. No signal is sent when a poll is due or a recall's pause ends. */
   idleMs: number;
   /**
    * Milliseconds for which this engine pauses after a library refuses to work, so that an engine with access to the
@@ -74,7 +74,7 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
 }
 
 /**
- * Runs the stager. At the end, releases the library's lease, so that another engine need not wait until it expires.
+ * Runs the stager. At the end, releases the library's lease, so that another engine can claim it immediately.
  * @returns whether the library refused to work
  */
 async function runUnder(
@@ -178,7 +178,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // errors that do not come from the library, for example database errors, are not its failures
+        // errors from elsewhere, for example from the database, do not count as library failures
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });

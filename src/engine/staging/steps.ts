@@ -1,6 +1,6 @@
 /**
- * Makes calls to a staging library. Each call is recorded in the database before and after it is made, because the
- * process can be killed at any point (README.md).
+ * Makes calls to a staging library. Records each call in the database before and after making it, because the process
+ * can be killed at any point (README.md).
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, quote, TapeError } from '../../core/errors.js';
@@ -35,7 +35,9 @@ import { againSeconds, pollSeconds, restSeconds } from './rests.js';
  */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Maximum number of stage requests that one run polls or releases, in total (`perRun`) and concurrently (`atOnce`). */
+/**
+ * Maximum number of stage requests that a run polls or releases, in total (`perRun`) and at the same time (`atOnce`).
+ */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Pause after a failed poll, so that other stage requests are polled first. */
@@ -83,8 +85,8 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /**
- * Rejects stage request ids that the database cannot store, because otherwise each run would fail after it has
- * requested the same files.
+ * Rejects stage request ids that the database cannot store. Otherwise, each run would request the same files again and
+ * fail.
  */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
@@ -143,7 +145,7 @@ function toDemand(rows: readonly StagingRow[]): Demand {
   return { id: rows[0]?.remoteId ?? null, files: rows.map(toStagedFile) };
 }
 
-/** Groups rows by stage request, with a limited number of files in a group. */
+/** Groups rows by stage request, with at most `limit` rows in each group. */
 function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): R[][] {
   const demands = new Map<string | null, R[]>();
   for (const row of rows) {
@@ -162,8 +164,8 @@ function isOfDemand(error: unknown): boolean {
 }
 
 /**
- * Does work for each stage request, with a few concurrent calls. Continues after errors, unless all concurrent calls
- * fail.
+ * Calls `work` for each stage request, with a few calls at the same time. After an error that might affect only one
+ * stage request, continues unless all concurrent calls failed.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
@@ -188,8 +190,8 @@ function timeOfDate(date: Date | null): string | null {
 }
 
 /**
- * Returns the time until which a file is readable. Returns null if the time is in the past, because otherwise the file
- * would be requested again and again.
+ * Returns the time until which a file is readable. Returns null for a past time, because the file would otherwise be
+ * requested again and again.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
@@ -197,13 +199,13 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library has forgotten its stage requests this many times, over at least this many
+ * A file fails permanently if the library forgets the file's stage requests this many times, over at least this many
  * seconds.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
 /**
- * Records the states of files that the library reported.
+ * Records the file states that the library reported.
  * @param rows the polled files; a file without a reported state is polled again at `pollAt`
  */
 async function writeStates(
