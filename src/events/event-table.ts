@@ -51,7 +51,7 @@ interface NumberRange {
   after: bigint;
   upTo: bigint;
   batchEnd: bigint;
-  /** Whether events between the reader's last event and the range were pruned. */
+  /** Whether events between the reader's last event and this range have been pruned. */
   isBroken: boolean;
 }
 
@@ -153,15 +153,15 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
- * wait for locks and does not keep locks.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`). The statement
+ * neither waits for locks nor keeps them.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
 /**
- * The events that an SQL statement sees: all events up to the number `newest`, and the ids of batches that are not
- * numbered yet.
+ * The events that an SQL statement sees: those up to the number `newest`, and those in the unnumbered batches whose ids
+ * `unnumbered` lists.
  */
 export interface Present {
   newest: bigint;
@@ -174,14 +174,14 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 /**
- * Pause before this process tries again to number events, if another process is numbering them, which takes
+ * Pause before this process tries again to number events, if another process is numbering them. Numbering takes
  * milliseconds.
  */
 const BUSY_MS = 10;
 
 export class EventNumbers {
   private readonly query: AskDatabase;
-  /** A PostgreSQL snapshot; all events that it contains have numbers. */
+  /** A PostgreSQL snapshot. All events that are visible in it have numbers. */
   private seen: string | undefined;
 
   constructor(query: AskDatabase) {
@@ -211,8 +211,8 @@ export class EventNumbers {
   }
 
   /**
-   * Returns SQL columns that describe which events the statement sees: the columns `newest` and `unnumbered`.
-   * @param isConcerned SQL condition on the event batches, called `b`
+   * Returns the SQL columns `newest` and `unnumbered`, which describe the events that the statement sees.
+   * @param isConcerned SQL condition on event batches, which have the alias `b`
    */
   present(isConcerned = sql`true`): Sql {
     const { seen } = this;
@@ -240,7 +240,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // an error in an earlier read is reported only to the readers that shared it
+    // ignore an earlier read's error, because it is reported to the readers that shared that read
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

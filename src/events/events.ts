@@ -74,16 +74,13 @@ export class EventFeed {
         this.emitter.emit(`notify:${payload}`);
         if (payload === 'event') this.notify();
       },
-      // after a failover, the new server might lack the old server's last transactions
+      // forget the snapshot, because after a failover, the new server might lack the old server's last transactions
       onEnd: () => this.numbers.forget(),
     });
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
 
-  /**
-   * Calls `listener` for notifications about a topic: new rows in the table event, recall or notification, or new room
-   * on disks.
-   */
+  /** Calls `listener` for each notification about a topic, for example about new events or free disk space. */
   onNotify(topic: string, listener: () => void): () => void {
     this.emitter.on(`notify:${topic}`, listener);
     return () => this.emitter.off(`notify:${topic}`, listener);
@@ -108,8 +105,8 @@ export class EventFeed {
   }
 
   /**
-   * SQL columns that describe which events a statement sees: the newest event's number (`newest`), and the batches with
-   * unnumbered events (`unnumbered`).
+   * SQL columns that describe the events that a statement sees: the newest event's number (`newest`), and the ids of
+   * unnumbered event batches (`unnumbered`).
    */
   get present(): Sql {
     return this.numbers.present();
@@ -161,8 +158,8 @@ export class EventFeed {
   }
 
   /**
-   * Runs one SQL statement at a time. Retries a statement in the connection pool if it fails outside the pool, where
-   * the time limit is short.
+   * Runs SQL statements one after another. If a statement fails outside the connection pool, where the time limit is
+   * short, retries it in the pool.
    */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { db } = this;
@@ -211,7 +208,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true; // the table might contain more new events
-    // let each reader read a large batch from the table, so that it need not wait for events that it does not want
+    // let each reader read a large batch from the table through its own filter, to skip events that it does not want
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
