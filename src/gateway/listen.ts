@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // ask the client for the body now, except for an import, whose body must wait for authentication
+      // ask the client for the body now; an import's body is requested only after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });

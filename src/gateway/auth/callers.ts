@@ -1,4 +1,4 @@
-/** Determines the rights of an authenticated caller. */
+/** Determines an authenticated caller's rights. */
 import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
@@ -123,7 +123,7 @@ export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, give
 }
 
 /**
- * Rejects names that are reserved for an issuer's users or groups but come from another source.
+ * Rejects a name that is reserved for an issuer's users or groups but comes from another source.
  * @throws HttpError 401
  */
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
@@ -137,7 +137,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** Cache that limits the number of its entries, because clients choose the keys, and their age. */
+/** Cache with a maximum age for its entries. The number of entries is limited too, because clients choose the keys. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;

@@ -9,9 +9,7 @@ export type Credentials =
   /** Name and password of Basic authentication. */
   | { scheme: 'basic'; name: string; secret: string };
 
-/**
- * Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the request does not contain such credentials.
- */
+/** Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the request contains neither. */
 export function readCredentials(req: IncomingMessage): Credentials | undefined {
   const { authorization } = req.headers;
   if (authorization === undefined) return undefined;
@@ -33,8 +31,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes the Basic challenge from a 401 error if a web page's script sent the request, because the browser would show
- * its own login dialog. Scripts send the header X-Requested-With to avoid the browser's login dialog.
+ * Removes the Basic challenge from a 401 error if a web page's script sent the request, because the browser would
+ * otherwise show its own login dialog. Scripts send the header X-Requested-With to avoid the browser's login dialog.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;

@@ -15,7 +15,7 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Returns the caller of an authenticated request. */
+/** Returns an authenticated request's caller. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('the request was not authenticated');

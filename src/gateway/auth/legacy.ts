@@ -58,7 +58,7 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // count when the response ends, because the body, which might name a user, has been read by then
+    // wait until the response ends, because the body, which is read by then, might name a user
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
@@ -66,7 +66,7 @@ export class LegacyCallers {
   /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // use only the user that the path names, because the body, which might name a user too, was not read
+    // use only the user that the path names, because the body was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }

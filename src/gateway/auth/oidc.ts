@@ -25,7 +25,7 @@ import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
 /**
- * Accepted signature algorithms, which are all asymmetric, because Tapegate does not accept unsigned tokens or shared
+ * Accepted signature algorithms. All are asymmetric, because Tapegate accepts neither unsigned tokens nor shared
  * secrets.
  */
 const ALGORITHMS = [
@@ -143,14 +143,14 @@ function readWords(value: unknown): string[] {
 }
 
 /**
- * Matches the scopes of the WLCG token profile. A token with a WLCG scope permits only the operations that its scopes
- * name.
+ * Matches scopes that the WLCG token profile defines. A token with a WLCG scope permits only the operations that its
+ * scopes name.
  */
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * Limits the roles of a token with WLCG scopes. The scope `storage.stage` permits requests, and the scope
- * `storage.read` permits reading. A token with WLCG scopes does not give operator rights, or rights in other users'
+ * Limits the roles that a token with WLCG scopes gives. The scope `storage.stage` permits requests, and the scope
+ * `storage.read` permits reading. A token with WLCG scopes gives neither operator rights nor rights to other users'
  * quotas. Rejects a token with scopes that are limited to a path.
  * @throws HttpError 403
  */
@@ -194,7 +194,7 @@ const ANSWER_MS = 5000;
 /** Milliseconds after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Pause after an issuer's keys could not be reloaded, and minimum interval between reloads because of unknown keys. */
+/** Pause after a failed reload of an issuer's keys, and minimum interval between reloads that unknown keys cause. */
 const PAUSE_MS = 30_000;
 
 /**
@@ -229,7 +229,7 @@ class Issuer {
 
   /**
    * Returns the issuer's key for a token's signature. Loaded keys stay valid while the issuer does not answer.
-   * @throws HttpError 503 if a key that is not known yet cannot be loaded
+   * @throws HttpError 503 if the key is not loaded, and the issuer's keys cannot be loaded now
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
     try {
@@ -269,7 +269,7 @@ class Issuer {
     return await fetchBounded(url, options, ANSWER_MS);
   };
 
-  /** Finds the issuer's keys through OpenID Connect Discovery 1.0, or else RFC 8414. */
+  /** Finds the issuer's keys through OpenID Connect Discovery 1.0, or otherwise through RFC 8414. */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');
@@ -286,7 +286,7 @@ class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        // never let loaded keys expire here, because they would become invalid while the issuer does not answer
+        // never let loaded keys expire here, because they must stay valid while the issuer does not answer
         cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }

@@ -11,14 +11,14 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval at which the callers of open responses are checked. The interval is half the documented delay, so that the
- * delay is kept even if one check fails.
+ * Interval at which the callers of open responses are checked. The interval is half the documented maximum delay, so
+ * that responses end in time even if one check fails.
  */
 const CHECK_MS = 2000;
 
 /**
- * Maximum duration of a stream for a caller whom a proxy has authenticated. At the end of a stream, the client
- * reconnects without missing events, so that the proxy authenticates it again.
+ * Maximum duration of a stream for a caller whom a proxy has authenticated. When the stream ends, the client reconnects
+ * without missing events, and the proxy authenticates the caller again.
  */
 const PROXIED_SECONDS = 900;
 
@@ -70,7 +70,8 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // compare anonymous callers' rights with those at the last check; the first check might end streams needlessly
+    // compare anonymous callers' rights with those at the last check; the first check has no earlier rights to compare
+    // with, and might end streams needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -114,7 +115,7 @@ export class OpenResponses {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // the client sees an incomplete response, and learns why when it reconnects
+      // the client receives an incomplete response, and learns the reason when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

@@ -14,7 +14,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 /**
  * Listens on a Unix socket that only its owner and group can open. Replaces a socket that a killed process left, and
  * removes the socket when the server closes.
- * @throws Error that names the socket's path
+ * @throws Error with a message that contains the socket's path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
   try {
@@ -62,6 +62,6 @@ function removeSocket(file: string, ino: number): void {
   try {
     if (statSync(file).ino === ino) unlinkSync(file);
   } catch {
-    // the socket was already removed
+    // ignore the error, because the socket was already removed
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Identifies callers that a proxy has authenticated, by a header with either the user's name or the subject of the
- * user's certificate. Rejects a request with an identity header if the sender is not a listed proxy.
+ * Identifies callers whom a proxy has authenticated, by a header that contains either the user's name or the user's
+ * certificate subject. Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Returns the identity from the header with the user's name; undefined if the request does not have this header.
+ * Returns the identity from the header that contains the user's name; undefined if the request lacks this header.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,8 +30,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Returns the identity from the header with a verified client certificate's subject; undefined if the request does not
- * have this header.
+ * Returns the identity from the header that contains a verified client certificate's subject; undefined if the request
+ * lacks this header.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -62,7 +62,7 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 
 /**
  * Returns the roles that the site's rules assign to a user and the user's groups. All authenticated callers have the
- * role `user`, unless a rule of the site assigns this role to certain callers only.
+ * role `user`, unless a site rule assigns this role only to certain callers.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
@@ -71,7 +71,7 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 }
 
 /**
- * Returns the value of a header that a proxy sets; undefined if the header is absent or empty.
+ * Returns the value that a proxy has set for a header; undefined if the header is absent or empty.
  * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because one of the two
  * might come from the client
  */
@@ -116,7 +116,7 @@ function readCommonName(subject: string): string | undefined {
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }
 
-/** Removes unescaped spaces at the end of a value. */
+/** Removes unescaped trailing spaces from a value. */
 function trimValue(value: string): string {
   let end = value.length;
   while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;

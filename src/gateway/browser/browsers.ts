@@ -13,7 +13,7 @@ import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
 /**
- * Path of the health endpoint, which accepts any host name, because load balancers might use any name and the response
+ * Path of the health endpoint. It accepts any host name, because load balancers might use any name, and its response
  * does not contain secrets.
  */
 const HEALTH = /^\/health(\/|$)/i;
@@ -46,7 +46,7 @@ type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: st
 
 /**
  * Returns a check that throws HttpError 421 if the Host header does not name this gateway. The port is ignored. With
- * DNS rebinding, a browser treats a foreign page as same-origin, and only the Host header reveals the page.
+ * DNS rebinding, a browser treats a foreign page as same-origin, and only the Host header shows that it is foreign.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
@@ -90,7 +90,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the header which shows that a page of a foreign origin sent the request; undefined if no header shows this.
+ * Returns the header that shows that a page of a foreign origin sent the request; undefined if no header shows this.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
@@ -110,8 +110,8 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
 /**
- * Returns whether a user has followed a link in a browser window. Does not accept requests from frames, because a page
- * could open any number of frames.
+ * Returns whether the request was sent because a user followed a link in a browser window. Does not accept requests
+ * from frames, because a page could open any number of frames.
  */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
@@ -132,7 +132,8 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
   const options = { exposedHeaders: READ_HEADERS, maxAge: MAX_AGE_SECONDS };
   return (req, res, next) => {
-    res.vary('Accept, Origin'); // set Vary even without an Origin header, so that caches do not mix up responses
+    // set Vary even without an Origin header, so that caches do not mix up responses for different origins
+    res.vary('Accept, Origin');
     const origin = req.get('origin');
     if (origin === undefined || !corsOrigins.includes(origin)) return next();
     const isPreflight = req.get('access-control-request-method') !== undefined;

@@ -54,8 +54,8 @@ export function createAddressRecorder({
 }
 
 /**
- * Returns a function that checks a proxy's secret. Compares hashes, so that the duration does not reveal how much of a
- * guessed secret is correct.
+ * Returns a function that checks a proxy's secret. Compares hashes, so that the comparison time does not reveal how
+ * much of a guessed secret is correct.
  */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
   const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
@@ -65,9 +65,9 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 
 /**
  * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. The client
- * might have invented all earlier addresses. If all addresses belong to listed proxies, the first is the client's,
- * because a client might run on a proxy's host. If a listed proxy does not report a valid address, the client is
- * unknown.
+ * might have invented all earlier addresses. If all addresses belong to listed proxies, the first address is the
+ * client's, because a client might run on a proxy's host. If a listed proxy does not report a valid address, the client
+ * is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -91,7 +91,7 @@ function readAddress(text: string): string | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** Returns the client's address, for rules, limits and records. */
+/** Returns the client's address; undefined if it is unknown. */
 export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
@@ -141,8 +141,8 @@ export function isConfidential(req: IncomingMessage): boolean {
 }
 
 /**
- * Prefix length of the IPv6 networks whose addresses share one rate-limit key, because a client usually controls a
- * whole network.
+ * Prefix length of IPv6 networks. All addresses in a network share one rate-limit key, because a client usually
+ * controls the whole network.
  */
 const IPV6_NETWORK_BITS = 56;
 

@@ -16,8 +16,8 @@ interface Coder {
   stream(options: object): Transform;
   /**
    * Settings for lists. With these settings, encoding a list is faster than reading it from the database. On one core,
-   * gzip level 1 compresses 240 MB/s to 9 % of the size. Brotli level 1 compresses 390 MB/s to 7.5 % of the size, but
-   * level 3 only 77 MB/s.
+   * gzip level 1 encodes 240 MB/s, to 9 % of the original size. Brotli level 1 encodes 390 MB/s, to 7.5 %, but Brotli
+   * level 3 encodes only 77 MB/s.
    */
   fast: object;
   /**

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from '../../core/errors.js';
 
-/** Maximum size of a request body, which is enough for 100,000 paths. */
+/** Maximum size of a request body, in bytes. The size is enough for 100,000 paths. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
@@ -26,7 +26,7 @@ export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly 
 
 export interface BodyRoom {
   /**
-   * Reserves memory for a part of a request body.
+   * Reserves memory for part of a request body.
    * @throws HttpError if there is not enough memory
    */
   take(bytes: number): void;
@@ -69,8 +69,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. Without a limit, a body could contain six million very short paths. The
- * number of lists and objects has a lower limit, because each takes ten times as much memory as a path.
+ * Maximum number of values in a JSON body. Without a limit, a body could contain six million very short paths. Fewer
+ * lists and objects are allowed, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;

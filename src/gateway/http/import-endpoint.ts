@@ -2,9 +2,9 @@
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
  * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
- * with names that cannot be restored, and returns these rows. The option complete names a prefix; files below the
- * prefix that are missing from the rows are withdrawn. The option maxWithdrawn is the largest percentage of the files
- * below the prefix that can be withdrawn (default 5). The option dryRun changes nothing.
+ * whose names cannot be restored, and lists the skipped rows in the response. The option complete names a prefix, and
+ * withdraws all files below it that the rows do not list. The option maxWithdrawn is the largest percentage of the
+ * files below the prefix that can be withdrawn (default 5). With the option dryRun, the import changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -138,7 +138,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether the server, and not the rows or the request, caused an error. */
+/** Returns whether the server, rather than the rows or the request, caused the error. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -166,7 +166,7 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** Maximum bytes and milliseconds of a rejected body that are read before the connection is closed. */
+/** Limits, in bytes and milliseconds, on reading a rejected body before the connection is closed. */
 const DISCARD = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function discardRest(req: IncomingMessage): Promise<void> {

@@ -20,7 +20,7 @@ interface TlsConfig {
   tlsKey: string | undefined;
 }
 
-/** Time limit for the TLS handshake; the same as for a request's header. */
+/** Time limit for the TLS handshake, in milliseconds; equal to the limit for a request's headers. */
 const HANDSHAKE_MS = 20_000;
 
 /**

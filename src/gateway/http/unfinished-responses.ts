@@ -1,8 +1,8 @@
 /**
- * Tracks unfinished responses, and stops the gateway without failing requests. During TAPEGATE_LEAVE_SECONDS, and for
- * one second after the gateway has ended its streams, each response closes its connection. Load balancers and clients
- * then connect to another gateway. Finally, the gateway stops listening and closes idle connections. A request that
- * arrives while the gateway closes idle connections is lost.
+ * Tracks unfinished responses, and stops the gateway with as few failed requests as possible. During
+ * TAPEGATE_LEAVE_SECONDS, and for one second after the gateway has ended its streams, each response closes its
+ * connection. Load balancers and clients then connect to another gateway. Finally, the gateway stops listening and
+ * closes idle connections. A request that arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -13,12 +13,10 @@ import type { RequestHandler } from 'express';
 /** Minimum number of milliseconds during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
-/** Milliseconds after the gateway stops listening in which unfinished responses can still end. */
+/** Milliseconds for which the gateway waits for unfinished responses after it stops listening. */
 const ANSWER_MS = 5000;
 
-/**
- * Maximum number of listeners for the end of a response: one per limit, and one for the code that sends the response.
- */
+/** Maximum number of listeners that wait for a response to end: one per limit, and one for the code that sends it. */
 const LISTENERS = 30;
 
 export class UnfinishedResponses {
@@ -30,7 +28,7 @@ export class UnfinishedResponses {
     return this.isOver;
   }
 
-  /** Number of responses that have not ended. */
+  /** Number of unfinished responses. */
   get number(): number {
     return this.open.size;
   }
@@ -48,7 +46,7 @@ export class UnfinishedResponses {
 
   /**
    * Stops a gateway's servers. Returns when all connections are closed.
-   * @param how.leaveMs milliseconds in which load balancers can notice that the gateway is stopping
+   * @param how.leaveMs milliseconds to wait, so that load balancers notice that the gateway is stopping
    * @param how.endStreams ends the streams, so that their clients reconnect to another gateway
    */
   async finish(servers: readonly Server[], how: { leaveMs: number; endStreams: () => void }): Promise<void> {

@@ -1,4 +1,4 @@
-/** Limits the requests, bodies and streams of each caller. */
+/** Limits each caller's requests, request bodies and event streams. */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -76,12 +76,12 @@ type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
 /**
- * Maximum total length of the subscriptions in an event stream, in characters. A parsed subscription takes fifty times
- * as much memory as its text.
+ * Maximum total length of an event stream's subscriptions, in characters. A parsed subscription takes fifty times as
+ * much memory as its text.
  */
 const CHARACTERS = 4096;
 
-/** Limits the event streams in total and per caller, and the length of their subscriptions. */
+/** Limits the number of event streams, in total and per caller, and the length of their subscriptions. */
 export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
   const kept = new Shares('characters of subscriptions', {
@@ -109,7 +109,7 @@ const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
  * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host cannot be
- * distinguished, so they are limited only if configured.
+ * distinguished, so they are limited only if a rate limit for them is configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -117,7 +117,7 @@ function isUncounted(req: IncomingMessage): boolean {
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Limits how much of a resource is in use at the same time, in total and per caller. */
+/** Limits how much of a resource is used at the same time, in total and per caller. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
@@ -165,13 +165,16 @@ export class Shares {
 
 const counted = new WeakMap<ServerResponse, () => void>();
 
-/** Counts a request as concurrent until the response ends. */
+/** Counts a request toward the limit on concurrent requests until its response ends. */
 function countRequest(res: ServerResponse, release: () => void): void {
   counted.set(res, release);
   onceClosed(res, release);
 }
 
-/** Stops counting a request that becomes a stream, because streams have a separate limit. */
+/**
+ * Stops counting a request that becomes a stream toward the limit on concurrent requests. Streams have a separate
+ * limit.
+ */
 export function stopCountingRequest(res: ServerResponse): void {
   counted.get(res)?.();
 }
@@ -241,7 +244,7 @@ function limitConnections(server: Server, config: Config): void {
   const isProxy = createRangeTest(access.proxies.ranges);
   const isOfProxies = typeof server.address() === 'string';
   server.on('connection', (socket: Socket) => {
-    // do not limit a trusted proxy, because its connections carry the requests of many clients
+    // do not limit a trusted proxy, because its connections carry many clients' requests
     if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const release = shares.tryTake(addressKey(socket.remoteAddress));
     if (release) socket.once('close', release);
