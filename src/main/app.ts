@@ -95,7 +95,7 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 
 /**
  * Returns the context in which a request is handled. Lists all properties explicitly, because spreading the context
- * object took as much CPU time as a database lookup.
+ * object takes as much CPU time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;

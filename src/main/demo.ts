@@ -28,7 +28,7 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Creates the demo. Does nothing if the demo is complete, or if the database contains any request, or any user or file
+ * Creates the demo. Does nothing if the demo is complete, or if the database contains requests, or users or files
  * outside the demo.
  * @returns undefined if the demo should not be shown to users
  */

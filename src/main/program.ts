@@ -90,7 +90,7 @@ const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as
 
 /**
  * Wraps the text that follows a command's help, because commander does not wrap it. Does not wrap lines that begin with
- * a space, because they belong to a table or command.
+ * a space, because they belong to a table or a command.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());

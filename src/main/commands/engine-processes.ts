@@ -75,7 +75,7 @@ const SOON_MS = 60_000;
 const THREADS = '8';
 
 /**
- * Path of the engine process's program. When tests run Tapegate from its source files, the path is that of the bundled
+ * Path of the engine process's program. When tests run Tapegate from its source files, this is the path of the bundled
  * program.
  */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
@@ -129,8 +129,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * V8 options. Network buffers are outside the V8 heap. Marking the whole heap, as V8 does if many buffers exist, took
- * half of the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the
+ * V8 options. Network buffers are outside the V8 heap. If many buffers exist, V8 marks the whole heap, which took half
+ * of the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the
  * buffers earlier.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
@@ -145,7 +145,7 @@ class Loading {
     else this.run(load);
   }
 
-  /** Removes a process from the queue for loading. */
+  /** Removes a process from the loading queue. */
   forget(load: () => void): void {
     const index = this.waiting.indexOf(load);
     if (index >= 0) this.waiting.splice(index, 1);

@@ -194,7 +194,8 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // an error has a code if the gateway cannot listen on its address
+    // an error with a code means that the gateway cannot listen on its address
+    if (codeOf(error) === undefined) throw error;
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }
@@ -235,7 +236,7 @@ const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/** Prints a ready process's addresses. If the demo does not contain a request yet, also prints a command to try. */
+/** Prints the process's addresses. If the demo does not contain a request yet, also prints a command to try. */
 function announce(
   config: Config,
   url: string,
