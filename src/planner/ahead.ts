@@ -2,8 +2,8 @@
  * Plans ahead: simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows
  * when each user's files on each volume are read. All functions are pure.
  *
- * The simulation uses the cost model's times. The simulation assumes that there are no new requests and no failures,
- * and never waits for small queues to grow.
+ * The simulation uses the cost model's times. The simulation assumes that no new requests and no failures occur, and
+ * does not wait for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -25,7 +25,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size of the files that the drive is reading now, and that are no longer in the queue. */
+  /** Total size, in bytes, of the files that the drive is reading now. These files are no longer in the queue. */
   runningBytes: number;
 }
 
@@ -41,7 +41,7 @@ export interface Stay {
   reason: string;
 }
 
-/** When the drives start and finish reading one user's files on one volume, in seconds. */
+/** Times at which drives start and finish reading one user's files on one volume, in seconds. */
 interface Turn {
   start: number;
   end: number;
@@ -230,7 +230,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time, in seconds, for which `shares` was last computed; older drive time counts less. */
+  /** Time at which `shares` was last updated, in seconds. Older drive time counts less. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

@@ -20,13 +20,13 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** A user's oldest request and highest priority, considering waiting files on all volumes. */
+/** A user's oldest request and highest priority, across all volumes. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
-  /** All users' requested bytes, divided by the drive seconds needed for the mount and the reads. */
+  /** Bytes that all users requested, divided by the drive seconds needed to mount, read and unmount the volume. */
   yield: number;
 }
 

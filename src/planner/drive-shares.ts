@@ -1,6 +1,6 @@
 /**
- * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when the
- * engine releases a drive. Each engine decides on its own, and considers only engines that request a drive.
+ * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when it
+ * releases one of its own. Each engine decides on its own, and considers only engines that request a drive.
  *
  * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
  * moves to a requesting engine if that engine's claim is greater than the current engine's claim. Each move brings the
@@ -11,7 +11,7 @@ export interface SharingEngine {
   id: string;
   /** At least 0. An engine with weight 0 leaves free drives to all other engines. */
   weight: number;
-  /** Highest drive number that the engine may use. */
+  /** Highest drive number that the engine is allowed to use. */
   reach: number;
 }
 
@@ -36,7 +36,7 @@ export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesA
   return freeFor(engine, drives).filter(({ number }) => greater.some(({ reach }) => number <= reach));
 }
 
-/** Returns the free drives that an engine may use, regardless of other engines' claims. */
+/** Returns the free drives that an engine is allowed to use, regardless of other engines' claims. */
 export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]): SharedDrive[] {
   return drives.filter(({ number, holder }) => holder === undefined && number <= reach);
 }

@@ -1,6 +1,6 @@
 /**
- * Estimates when all waiting files will have been read. The estimate is a range, because failures and later requests
- * are unknown.
+ * Estimates when a request's waiting files will all have been read. The estimate is a range, because future failures
+ * and requests are unknown.
  *
  * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. For
  * files at a staging library, the earliest end assumes the library's shortest measured wait time.
@@ -32,7 +32,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files, so that they are no longer queued. */
+  /** Whether a drive is already reading the files. If so, they are no longer queued. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;
@@ -43,7 +43,7 @@ export interface PartAhead {
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Number of a library's working drives, or of a staging library's readers, keyed by library id. */
+  /** Number of working drives in each drive library, and of readers in each staging library, keyed by library id. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }

@@ -15,7 +15,7 @@ interface Extent {
 }
 
 interface ReadOrder {
-  /** Indices of the files in the list of extents, in read order. */
+  /** The files' indices in the list of extents, in read order. */
   order: number[];
   /**
    * Lower bound on the total locate time, whatever the order; undefined if there are too many files for the exact
@@ -59,7 +59,7 @@ function extentStart(extents: readonly Extent[], index: number): number {
   return extents[index]?.start ?? 0;
 }
 
-/** Returns the files in ascending order, starting with those after the head, followed by those before it. */
+/** Returns the files after the head, followed by the files before the head, both in position order. */
 function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
   const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
   const behind = byPlace.filter((index) => extentStart(extents, index) < head);
@@ -74,8 +74,8 @@ function cut(byPlace: readonly number[]): number[][] {
 }
 
 /**
- * Orders the files in one part of the queue. Node 0 is the head, to which a return costs nothing; nodes 1 to n are the
- * files.
+ * Orders the files in one part of the queue. Node 0 is the head, and returning to it costs nothing; nodes 1 to n are
+ * the files.
  */
 function solvePiece(
   medium: Medium,

@@ -123,7 +123,7 @@ interface WaitRange {
   latest: number;
 }
 
-/** Fraction of requests that should end before their latest estimated end. */
+/** Fraction of requests that should end no later than their latest estimated end. */
 const KEPT_PART = 0.9;
 
 /** Returns how much longer files at a staging library will wait, in seconds; undefined if unknown. */
@@ -162,7 +162,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the wait times or, if there are more than `most`, only `most` of their quantiles. */
+/** Returns the sorted wait times. If there are more than `most`, returns `most` of their quantiles instead. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -2,17 +2,17 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * the next user's files, the next volume is the one with the most requested bytes per drive second. The requested bytes
- * per drive second include the bytes that other users requested.
+ * the next user's files, the next volume is the one with the most requested bytes per drive second. Bytes that other
+ * users requested count too.
  *
  * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` rank with the highest priority. If the next user has overdue files, the next volume is the one with
- * the user's oldest request.
+ * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
+ * with the user's oldest request.
  *
  * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
  *
- * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, in the order of the users' turns.
- * Users whose shares differ by less than `turnSeconds` have the same turn.
+ * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, turn by turn. Users whose shares
+ * differ by less than `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
  * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
@@ -24,7 +24,7 @@ import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from '.
 import { estimateReading, type Medium } from './media.js';
 
 export interface SchedulePolicy {
-  /** Seconds after which waiting files rank with the highest priority. */
+  /** Seconds after which waiting files get the highest priority. */
   maxWaitSeconds: number;
   /** Minimum time that a drive stays on a volume with waiting files, in seconds. */
   quantumSeconds: number;
@@ -174,13 +174,13 @@ function join(
   return [...all];
 }
 
-/** Returns the drive time needed to read these users' files on a volume, excluding mounts. */
+/** Returns the drive time needed to read the users' files on one volume, excluding mounts. */
 export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);
 }
 
-/** Returns a backlog of the queues that are large or old enough for their volume to be mounted. */
+/** Returns a backlog of the queues that are large or old enough for their volumes to be mounted. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
@@ -213,7 +213,7 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
 
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** Returns how many of a user's drive seconds still count when they are `seconds` old. */
+/** Returns how many of a user's drive seconds still count after `seconds` have passed. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }
