@@ -45,8 +45,8 @@ export interface DirectoryAttributes {
 
 /**
  * Returns a restored directory's attributes. A configured mode or group takes precedence over the original directory's.
- * If a file mode is configured, users who may read files may also enter directories. Only the owner gets write
- * permission, because only Tapegate may write in the restore area (exposure.ts).
+ * If a file mode is configured, users who are allowed to read files are also allowed to enter directories. Only the
+ * owner gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -59,9 +59,9 @@ export function wantedDirectory(
 }
 
 /**
- * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. Without root, Tapegate can set
- * only groups to which its user belongs. If the group cannot be set, the file's actual group gets only the permissions
- * that other users have.
+ * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. If Tapegate runs as another
+ * user, it can set only groups to which that user belongs. If the group cannot be set, the file's actual group gets
+ * only the permissions that other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);

@@ -33,8 +33,8 @@ export class HungError extends TapeError {
 }
 
 /**
- * Time limits for calls on disk and on tape, in seconds. A call on tape can take many minutes, because the tape is
- * wound, or waits for a robot.
+ * Time limits for calls on disk and on tape, in seconds. A call on tape can take many minutes, because the drive must
+ * wind the tape, or wait for a robot.
  */
 interface CallLimits {
   disk: number;
@@ -52,7 +52,7 @@ export function limitsOf({ config }: Context): CallLimits {
 const OWN_MARGIN_SECONDS = 10;
 
 /**
- * Returns after how many seconds a call to a library counts as hung.
+ * Returns the number of seconds after which a call to a library counts as hung.
  * @param own the library's own time limit, if known
  */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
@@ -67,7 +67,7 @@ interface OpenCall {
 }
 
 /**
- * If the periodic check of open calls runs this late, the whole process has stalled. The stall does not count towards
+ * If the periodic check of open calls runs this late, the whole process has stalled. The stall does not count toward
  * the calls' time limits.
  */
 const STALL_MS = 1000;

@@ -10,7 +10,7 @@ import type { FileOnVolume, MountedVolume } from '../tape/drive-library.js';
 
 interface Checksum {
   update(chunk: Uint8Array): void;
-  /** Returns the checksum, prefixed with its algorithm. The caller can call this method only once. */
+  /** Returns the checksum, prefixed with its algorithm. Can be called only once. */
   digest(): string;
 }
 
@@ -127,7 +127,7 @@ export interface Mismatch {
  * receives more bytes than expected. Without a sink, a copy that is too long is read to its end, so that its size can
  * be reported
  * @param how.describe returns the error text that users see if the copy differs
- * @returns the checksum with the expected algorithm, and the Adler-32 if requested
+ * @returns the checksum, computed with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's
  * reason if `how.signal` aborts
  */

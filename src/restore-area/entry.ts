@@ -1,5 +1,5 @@
 /**
- * Removes files from the restore area. Only Tapegate, root and trusted operators may write in the restore area
+ * Removes files from the restore area. Only Tapegate, root and trusted operators can write in the restore area
  * (`exposure.ts`).
  */
 import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';

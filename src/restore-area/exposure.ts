@@ -1,14 +1,14 @@
 /**
  * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
  * between two of Tapegate's calls. For example, the user can replace a directory with a link. Therefore Tapegate
- * restores a file only if no other user may write in any directory on its path, starting at the file system's root.
- * Tapegate trusts:
+ * restores a file only if untrusted users cannot write in any directory on the file's path, starting at the file
+ * system's root. Tapegate trusts:
  *
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server can map the user to another
- * owner);
+ *   owner);
  * - the private groups of these users, and the group in TAPEGATE_RESTORE_GROUP;
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
- * it.
+ *   it.
  *
  * Tapegate does not trust any other group, because a directory's mode does not show which users belong to its group. An
  * access control list appears in the mode as group rights.
@@ -30,7 +30,7 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** Whether the directory is the disk's mount point or above it, so that the whole disk is untrusted. */
+  /** Whether the whole disk is untrusted, because the directory is the disk's mount point or above it. */
   isWholeDisk: boolean;
 }
 
@@ -75,7 +75,7 @@ export function findProblem(
 }
 
 /**
- * Checks a directory on a restore disk and the directories above it, and returns the first that is untrusted. Skips
+ * Checks a directory on a restore disk and the directories above it, and returns the first untrusted directory. Skips
  * missing directories.
  * @param root the mount point, without links @param dir directory below the mount point
  */
@@ -104,7 +104,7 @@ async function findOnPath(
 }
 
 /**
- * Checks a mount point or another directory, and the directories above it, and returns the first that is untrusted.
+ * Checks a mount point or another directory, and the directories above it. Returns the first untrusted directory.
  * @param isNew whether the disk does not have a marker yet; if so, creates a file to find out which owner new files get
  * @returns undefined if the directory is trusted or missing
  */

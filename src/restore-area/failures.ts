@@ -28,7 +28,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors whose cause is a file, a directory or this process, and not the disk. */
+/** Codes of errors that a file, a directory or this process causes, rather than the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -153,7 +153,7 @@ export class FailingDisks {
     else await suspendDisk(this.ctx, mountpoint, text);
   }
 
-  /** Starts to suspend a disk that could not be measured, without waiting for the suspension. */
+  /** Starts to suspend a disk that could not be measured, and returns before the disk is suspended. */
   suspendSoon(mountpoint: string, problem: DiskProblem): void {
     this.suspend(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `cannot suspend a failing disk: ${messageOf(error)}`);
@@ -191,7 +191,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Marks new disks that are certainly mounted, and suspends the other new disks. */
+  /** Marks new disks that are known to be mounted, and suspends the other new disks. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -292,7 +292,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Thrown if a call on a restore disk finds the disk full, even if it reports free space. */
+/** Thrown if a call fails because the restore disk is full, even if the disk reports free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

@@ -2,8 +2,8 @@
  * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
  * a symbolic link. Checks and reads the file through the same file descriptor.
  *
- * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits the
- * number of concurrent calls, and other threads stay free for work that does not need the disk.
+ * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits its
+ * concurrent calls, so that other threads stay free for work that does not need the disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -21,7 +21,7 @@ import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './
  * - `absent`: this host does not have the copy's disk;
  * - `gone`: there is no file at the copy's path;
  * - `changed`: there is another file at the copy's path;
- * - `private`: the caller requires a public copy, but some users on this host may not read this copy;
+ * - `private`: the caller requires a public copy, but some users on this host are not allowed to read this copy;
  * - `busy`: the disk does not respond, or too many clients are reading copies.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
@@ -34,7 +34,7 @@ export interface ClosedCopy {
 
 /** An open copy, which the caller must close. */
 export interface OpenCopy {
-  /** The modification time of the original file, in nanoseconds. */
+  /** The original file's modification time, in nanoseconds. */
   mtimeNs: bigint;
   /**
    * Reads the copy's bytes from `position` into the buffer.
@@ -89,8 +89,7 @@ export class CopyReader {
   private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
   /**
-   * @param seconds after how many seconds a call counts as hung @param isStopping returns whether the process is
-   * stopping
+   * @param seconds seconds after which a call counts as hung @param isStopping returns whether the process is stopping
    */
   constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
@@ -100,7 +99,7 @@ export class CopyReader {
     this.waitMs = seconds * 1000;
   }
 
-  /** Opens a copy. @param isPublic whether to open only a copy that every user on this host may read */
+  /** Opens a copy. @param isPublic whether to open the copy only if every user on this host is allowed to read it */
   async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
@@ -127,7 +126,8 @@ export class CopyReader {
   }
 
   /**
-   * Returns the reason why an open file may not be read; undefined if the file is the recorded copy and may be read.
+   * Returns the reason why clients must not read an open file; undefined if the file is the recorded copy and is
+   * readable.
    */
   private async findMismatch(
     copy: RecordedCopy,
@@ -218,7 +218,7 @@ export class CopyReader {
       .finally(() => this.closeLater(copy, own));
   }
 
-  /** Returns whether every user on this host may enter the directory. */
+  /** Returns whether every user on this host is allowed to enter the directory. */
   private async isPublicDirectory(directory: string): Promise<boolean> {
     const now = performance.now();
     const known = this.directories.get(directory);

@@ -20,8 +20,8 @@ import { findStats, statIn } from './copy.js';
 const RUN_COPIES = 1000;
 
 /**
- * Number of copies that the periodic check passes to each call of `findMissing`. The call ends in time even if
- * examining each copy takes 20 ms.
+ * Number of copies that the periodic check passes to each call of `findMissing`. With this number, the call ends in
+ * time even if examining each copy takes 20 ms.
  */
 const CALL_COPIES = 100;
 
@@ -65,8 +65,8 @@ export class CopyCheck {
 const ANSWER_MS = 2000;
 
 /**
- * Returns a function that finds missing copies. Concurrent calls wait for each other, because a call on a hung disk
- * blocks one of the process's threads.
+ * Returns a function that finds missing copies. Calls run one after another, because each call on a hung disk blocks
+ * one of the process's threads.
  */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);

@@ -33,7 +33,7 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 
 const PAGE = 200;
 
-/** Number of a request's files that each query examines, even if only a few of them have a copy. */
+/** Number of a request's files that each query examines, even if only a few of the files have copies. */
 const REQUEST_FILES = 5000;
 
 /**
@@ -43,7 +43,7 @@ const REQUEST_FILES = 5000;
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests that each query returns, with only their ids and versions. */
+/** Number of requests that each query returns. A query returns only the requests' ids and versions. */
 const REQUEST_PAGE = 1000;
 
 /**
@@ -64,7 +64,7 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Records a request that still has copies, although all its reachable copies have been examined. */
+  /** Records a request that still has copies after all its reachable copies have been examined. */
   record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
@@ -106,7 +106,7 @@ export async function removeUnheld(
 
 /**
  * Examines the copies of a request's released files, and passes them to `releaseCopies`.
- * @returns true if copies remain although all reachable copies were examined
+ * @returns true if copies remain after all reachable copies have been examined
  */
 async function clearRequest(
   ctx: Context,
@@ -247,7 +247,7 @@ export async function removeStaleFiles(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
-    // remove partial files before copies, so that a stalled engine can no longer put a copy in place
+    // remove partial files before copies, so that a stalled engine cannot put another copy in place
     const withoutPartial = await removeEach(ctx, disks, page, {
       examine: (left) => findPartial(left, partialName(left)),
       remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),

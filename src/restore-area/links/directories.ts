@@ -35,8 +35,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If an engine was killed between these two steps, sets the group and
- * mode. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. If a killed engine created the directory without setting its group
+ * and mode, sets them. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  * just removed
@@ -49,8 +49,8 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
 }
 
 /**
- * Sets a new directory's group and mode through its descriptor, because users who may write in the parent might have
- * replaced the directory.
+ * Sets a new directory's group and mode through its descriptor, because users with write permission in the parent
+ * directory might have replaced the directory.
  */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();

@@ -36,7 +36,7 @@ const PAGE = 100;
  */
 const EARLY_MS = 5000;
 
-/** Records the value of TAPEGATE_LINK_ROOT in the database. All engines must have the same value. */
+/** Records TAPEGATE_LINK_ROOT's value in the database. All engines must have the same value. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);

@@ -3,8 +3,8 @@
  *
  * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
  * of a new link's directory, because archives contain links. Users can write in the archive's directories, and might
- * replace a directory with a link at any moment. Therefore each call uses an open directory, after the kernel has
- * confirmed its path.
+ * replace a directory with a link at any moment. Therefore each call works in an open directory, after the kernel has
+ * confirmed the directory's path.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
 import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
