@@ -78,20 +78,20 @@ export interface EngineOptions {
   leaseSeconds?: number;
   /** Milliseconds to wait for running work to end when the engine is stopped. */
   drainMs?: number;
-  /** Poll interval of idle drives and of the job that stops recalls. */
+  /** Milliseconds between polls by an idle drive, and between runs of the job that stops recalls. */
   idleMs?: number;
   /**
    * Milliseconds for which this engine does not claim a drive or library that it could not use, so that another host
    * can claim it.
    */
   unusablePauseMs?: number;
-  /** Interval at which an idle drive looks for tape copies to verify. */
+  /** Interval, in milliseconds, at which an idle drive looks for tape copies to verify. */
   verifyMs?: number;
-  /** Poll interval of the repair jobs. */
+  /** Milliseconds between runs of the repair jobs. */
   repairMs?: number;
   host?: string;
   readFileSystem?: typeof readFileSystem;
-  /** Interval at which free disk space is measured for processes that cannot access the disks. */
+  /** Interval, in milliseconds, at which free disk space is measured for processes without access to the disks. */
   measureMs?: number;
 }
 
@@ -102,7 +102,7 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Pause before an engine again claims a drive that it could not use. The pause is longer than the engines' poll
+ * Milliseconds before an engine again claims a drive that it could not use. The pause is longer than the engines' poll
  * interval, so that another host can claim the drive earlier.
  */
 const UNUSABLE_PAUSE_MS = 3000;

@@ -9,7 +9,7 @@ export interface Job {
   name: string;
   /** Signal that is sent when the job might have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
-  /** Maximum pause between two runs, and the pause after a failed run. */
+  /** Maximum pause between two runs, and the pause after a failed run, in milliseconds. */
   everyMs: number;
   /**
    * Whether the job deletes data or ends requests by age. If so, it is skipped while the database's clock is
@@ -17,19 +17,21 @@ export interface Job {
    */
   isByTime?: boolean;
   /**
-   * Pause between two runs, as a multiple of the run time, for an expensive job that has nothing to do after most
+   * Pause between two runs, as a multiple of the run time. Set for an expensive job that finds no work after most
    * signals.
    */
   pauseFactor?: number;
   run: () => Promise<unknown>;
 }
 
-/** Minimum pause between two runs of a job, to limit the database load when each batch of files sends a signal. */
+/**
+ * Minimum pause between a job's runs, in milliseconds. Limits the database load if each batch of files sends a signal.
+ */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause before a signal starts the next run, because a user might be waiting for the job's result. */
+/** Maximum milliseconds before a signal starts the next run, because a user might be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
-/** Maximum delay between one job's first run and the next job's first run. */
+/** Maximum delay, in milliseconds, between one job's first run and the next job's first run. */
 const STAGGER_MS = 50;
 
 /**

@@ -21,7 +21,9 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pause after each consecutive failure to send an email. After further failures, the last pause is repeated. */
+/**
+ * Pauses, in seconds, after consecutive failures to send an email. After further failures, the last pause is repeated.
+ */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**

@@ -31,8 +31,8 @@ export function againSeconds(before: number): number {
 }
 
 /**
- * Returns the seconds until a stage request is polled again: a quarter of its age, within limits. A fast request's end
- * is noticed soon, and a slow request is polled rarely.
+ * Returns the seconds until a stage request is polled again: a quarter of its age, within limits. New requests are
+ * polled often, so that fast requests' ends are noticed soon.
  * @param random random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(

@@ -40,7 +40,7 @@ export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<
  */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
-/** Pause after a failed poll, so that other stage requests are polled first. */
+/** Seconds to wait after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
 /**
