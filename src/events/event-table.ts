@@ -174,7 +174,7 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 /**
- * Pause before this process tries again to number events, if another process is numbering them. Numbering takes
+ * Milliseconds before this process tries again to number events, if another process is numbering them. Numbering takes
  * milliseconds.
  */
 const BUSY_MS = 10;

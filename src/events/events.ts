@@ -27,7 +27,10 @@ const MAX_QUEUE = Number(RANGE) / 2;
  * would increase the cost of garbage collection.
  */
 const AT_ONCE = 100;
-/** Interval at which the event table is polled, so that a lost notification delays events only briefly. */
+/**
+ * Interval, in milliseconds, at which the event table is polled, so that a lost notification delays events only
+ * briefly.
+ */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
