@@ -76,7 +76,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** Replaces the operator role by the viewer role, for a caller who is not allowed to change anything. */
+/** Replaces the operator role with the viewer role, for a caller who is not allowed to change anything. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }

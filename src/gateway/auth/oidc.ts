@@ -43,7 +43,7 @@ const ALGORITHMS = [
 ];
 
 /**
- * Matches the type of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other purposes
+ * Matches the types of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other purposes
  * have other types.
  */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
@@ -194,12 +194,12 @@ const ANSWER_MS = 5000;
 /** Milliseconds after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Pause after a failed reload of an issuer's keys, and minimum interval between reloads that unknown keys cause. */
+/** Milliseconds to wait after a failed reload of an issuer's keys, or between reloads that unknown keys cause. */
 const PAUSE_MS = 30_000;
 
 /**
- * Pause after a failed request to an issuer. Without this pause, a client that sends invalid tokens could flood the
- * issuer with requests.
+ * Milliseconds to pause after a failed request to an issuer. Without this pause, a client that sends invalid tokens
+ * could flood the issuer with requests.
  */
 const FAILED_MS = 5000;
 

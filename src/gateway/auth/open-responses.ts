@@ -11,14 +11,14 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval at which the callers of open responses are checked. The interval is half the documented maximum delay, so
- * that responses end in time even if one check fails.
+ * Interval, in milliseconds, at which the callers of open responses are checked. The interval is half the documented
+ * maximum delay, so that responses end in time even if one check fails.
  */
 const CHECK_MS = 2000;
 
 /**
- * Maximum duration of a stream for a caller whom a proxy has authenticated. When the stream ends, the client reconnects
- * without missing events, and the proxy authenticates the caller again.
+ * Maximum duration, in seconds, of a stream for a caller whom a proxy has authenticated. When the stream ends, the
+ * client reconnects without missing events, and the proxy authenticates the caller again.
  */
 const PROXIED_SECONDS = 900;
 
@@ -35,7 +35,7 @@ export class OpenResponses {
   private readonly timer: NodeJS.Timeout;
   private readonly unsubscribe: () => void;
   private checking: Promise<void> = Promise.resolve();
-  /** Whether rights have changed since the last check. */
+  /** Whether any caller's rights have changed since the last check. */
   private haveRightsChanged = false;
   /** Version of anonymous callers' rights, as of the last check. */
   private openRights: string | undefined;

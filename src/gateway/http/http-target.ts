@@ -1,4 +1,4 @@
-/** Checks the targets (RFC 9112, 3.2) and the host names of HTTP requests. */
+/** Checks HTTP requests' targets (RFC 9112, 3.2) and host names. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from '../../core/errors.js';

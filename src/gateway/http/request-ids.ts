@@ -1,4 +1,7 @@
-/** Assigns an id to each HTTP request, for logs and the response: the id that the client sent, or else a new id. */
+/**
+ * Assigns an id to each HTTP request, for logs and the response: the id that the client sent, or a new id if the client
+ * did not send one.
+ */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

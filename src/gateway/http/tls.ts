@@ -24,8 +24,8 @@ interface TlsConfig {
 const HANDSHAKE_MS = 20_000;
 
 /**
- * Interval at which the gateway checks whether the certificate file or the key file has changed. A file watcher would
- * not notice a renewal that changes a symbolic link.
+ * Interval, in milliseconds, at which the gateway checks whether the certificate file or the key file has changed. A
+ * file watcher would not notice a renewal that changes a symbolic link.
  */
 const POLL_MS = 2000;
 
