@@ -46,20 +46,22 @@ export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** Maximum time before the command `start` reports that it is ready. */
+/** Maximum time, in milliseconds, before the command `start` reports that it is ready. */
 const READY_MS = 15_000;
 
 /**
- * Maximum time for the engine processes to stop. An engine waits 5 s for active files, and a few more seconds for
- * aborted reads.
+ * Maximum milliseconds for the engine processes to stop. An engine waits 5 s for active files, and a few more seconds
+ * for aborted reads.
  */
 const STOP_MS = 12_000;
 
-/** Time after which a silent process counts as stalled; its leases have expired by then. */
+/** Milliseconds after which a silent process counts as stalled. By then, its leases have expired. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/** Maximum time from a process's start to its first message. Loading is slow on a busy host with a cold disk. */
+/**
+ * Maximum milliseconds from a process's start to its first message. Loading is slow on a busy host with a cold disk.
+ */
 const LOAD_MS = 300_000;
 /** Maximum number of processes that load at the same time. More processes would compete for CPU time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
@@ -71,7 +73,10 @@ const MAX_LOADING = Math.max(2, availableParallelism());
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Number of threads for file system calls. Disks that do not respond might block some of the threads. */
+/**
+ * Number of threads that each engine process has for file system calls. Disks that do not respond might block some of
+ * the threads.
+ */
 const THREADS = '8';
 
 /**
@@ -171,7 +176,7 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time at which the process sent its first message. */
+  /** Time at which the process sent its first message; undefined before that message. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;
