@@ -113,7 +113,7 @@ export interface StagedPart {
   state: 'unasked' | 'asked' | 'ready';
   files: number;
   bytes: number;
-  /** Seconds since the last request to the library. */
+  /** Seconds since the files were requested from the library; 0 if they have not been requested. */
   askedSeconds: number;
 }
 
