@@ -86,12 +86,15 @@ function mayBeDiskFault(error: unknown): boolean {
 /** Number of consecutive failed calls after which a disk is suspended even if each probe succeeds. */
 const MAX_FAILURES = 3;
 
-/** Time for which a probe's result is reused for other failed calls. */
+/** Milliseconds for which a probe's result is reused for other failed calls. */
 const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** Shortest and longest pause before this host retries an absent disk. The pause doubles with each retry. */
+/**
+ * Shortest and longest pause, in milliseconds, before this host retries an absent disk. The pause doubles with each
+ * retry.
+ */
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {

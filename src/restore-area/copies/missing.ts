@@ -61,7 +61,10 @@ export class CopyCheck {
   }
 }
 
-/** Time limit for `findMissing`. The callers of `findMissing` wait for the result before they answer a client. */
+/**
+ * Time limit for `findMissing`, in milliseconds. The callers of `findMissing` wait for the result before they answer a
+ * client.
+ */
 const ANSWER_MS = 2000;
 
 /**

@@ -31,8 +31,8 @@ import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './
 const PAGE = 100;
 
 /**
- * Time limit of `makeEarly`, so that a hung file system does not delay a drive. The periodic job creates the remaining
- * links.
+ * Time limit for `makeEarly`, in milliseconds. With this limit, a hung file system does not delay a drive for long. The
+ * periodic job creates the remaining links.
  */
 const EARLY_MS = 5000;
 
