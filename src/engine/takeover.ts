@@ -6,8 +6,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';
 import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../domain/ownership.js';
 import { BoundedCalls } from '../restore-area/call-watch.js';
-import { type OwnerRecord, readOwner, writeOwner } from '../restore-area/owner.js';
-import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from '../restore-area/ownership.js';
+import { type OwnerRecord, readOwner } from '../restore-area/owner.js';
+import {
+  findOwnedRoot,
+  listDirectories,
+  type OwnedDirectory,
+  ownershipOf,
+  writeNewOwner,
+} from '../restore-area/ownership.js';
 
 export interface TakeoverPlan {
   /** Why this Tapegate is fenced; null if it is not fenced. */
@@ -73,8 +79,8 @@ export async function takeOverSite(
   const isShared = await ownership.isIdentityShared(site, present);
   const identity = await beginTakeover(ctx, isShared);
   const stamp = await ownership.nextStamp();
-  const write = async ({ root }: TakenDirectory) =>
-    await writeOwner(root, { identity, ...stamp, at: ctx.now() }, { takes: true, sync: true });
+  const write = async (directory: TakenDirectory) =>
+    await writeNewOwner(directory, directory.root, { identity, ...stamp, at: ctx.now() }, { takes: true });
   const isTaken = async ({ root }: TakenDirectory) =>
     (await readOwner(root).catch(() => undefined))?.identity === identity;
   let open = present;

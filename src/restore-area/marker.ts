@@ -42,6 +42,11 @@ function unmarked({ mountpoint }: MarkedDisk): string {
   return `the restore disk ${mountpoint} is not mounted, or lost its marker: ${path.join(mountpoint, markerName)} does not exist (disk add --mark creates it)`;
 }
 
+/** Returns whether an open directory is the root of the disk. @param fdPath path of the open directory */
+export async function isRootOf(disk: MarkedDisk, fdPath: string): Promise<boolean> {
+  return (await readText(path.join(fdPath, markerName)).catch(() => undefined)) === markerText(disk);
+}
+
 /** @throws AbsentError if the mount point is missing or contains another disk's marker */
 export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {

@@ -39,8 +39,9 @@ import {
 } from '../domain/ownership.js';
 import { isEmptyLibrary, ownerName } from '../tape/directory/index.js';
 import { BoundedCalls } from './call-watch.js';
-import { AbsentError, rootOf } from './marker.js';
+import { AbsentError, isRootOf, rootOf } from './marker.js';
 import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './owner.js';
+import { ignoreReplaced, withDirectory } from './restore-area.js';
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
@@ -335,10 +336,9 @@ export class Ownership {
     const stamp = await this.nextStamp();
     for (const { directory, root, record } of seen) {
       const write = async () => {
-        // check again, because the disk might have been unmounted, and a record must not be written to the empty mount
-        // point
-        if (!record && (await findOwnedRoot(directory).catch(() => undefined)) !== root) return;
-        await writeOwner(root, { identity, ...stamp, at: this.ctx.now() }, { isFirst: !record, sync: true });
+        const next = { identity, ...stamp, at: this.ctx.now() };
+        if (record) await writeOwner(root, next, { sync: true });
+        else await writeNewOwner(directory, root, next);
       };
       const writing: Promise<unknown> = this.stampings
         .run(ANSWER_MS, directory, write)
@@ -369,6 +369,23 @@ export class Ownership {
 export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'disks'>): OwnedDirectory[] {
   const library = { id: 0, mountpoint: path.resolve(ctx.config.dataDir, 'library'), isFailing: false };
   return [...disks, library];
+}
+
+/**
+ * Writes an owner record to a directory that has no record, or another Tapegate's record. Opens the directory and checks
+ * the open directory, because the disk might have been unmounted: its empty mount point must not get a record.
+ * @param how.takes whether to replace another Tapegate's record
+ */
+export async function writeNewOwner(
+  { id, mountpoint }: OwnedDirectory,
+  root: string,
+  record: Omit<OwnerRecord, 'host'>,
+  { takes = false } = {},
+): Promise<void> {
+  await withDirectory(root, '', async ({ fdPath }) => {
+    const isMounted = id === 0 ? !(await isEmptyLibrary(fdPath)) : await isRootOf({ diskId: id, mountpoint }, fdPath);
+    if (isMounted) await writeOwner(fdPath, record, { isFirst: !takes, takes, sync: true });
+  }).catch(ignoreReplaced);
 }
 
 /**

@@ -64,7 +64,7 @@ def main(base, directory, good, missing):
             break
         time.sleep(0.1)
     attempt("status after", lambda: context.getxattr(urls[0], "user.status"))
-    attempt("gone", lambda: context.checksum(urls[0], "ADLER32"))
+    attempt("adler32 of the tape copy", lambda: context.checksum(urls[0], "ADLER32"))
     report("archived", messages(context.archive_poll(urls)))
     _, token = context.bring_online(urls, 86400, 600, True)
     report("aborted", messages(context.abort_bring_online(urls, token)))
