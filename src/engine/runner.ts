@@ -261,7 +261,7 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Watches the jobs' disk calls. If a call hangs, suspends the disk before another process uses it. */
+/** Detects hung file-system calls of jobs. If a call hangs, suspends the disk before another process uses it. */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;

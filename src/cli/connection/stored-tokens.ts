@@ -159,7 +159,7 @@ const STALE_MS = 60_000;
  * @returns the lock file's path. The file no longer exists if another process considered the lock stale and removed it.
  */
 async function lock(file: string): Promise<string> {
-  // an older version of Tapegate might have left a file `*.lock`, so the directory has a different name
+  // the lock directory is not called `*.lock`, because an older version might have left a file with that name
   const directory = `${file}.lock.d`;
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };

@@ -123,8 +123,8 @@ interface Placed {
 }
 
 /**
- * Records that recalls have started. @returns the paths of files that are not restored to their logical paths, by file
- * id
+ * Records that recalls have started. @returns by file id, the restore path of each file
+ * whose restore path differs from its logical path
  */
 async function storeStarts(
   ctx: Context,

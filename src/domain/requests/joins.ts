@@ -392,8 +392,8 @@ async function excludeByRules(tx: Transaction, requestIds: readonly number[]): P
 }
 
 /**
- * If a request contains or has released a renamed file, deletes the file's new path from the request's unresolved
- * paths. The caller must have locked the requests and their quotas.
+ * Removes a renamed file's new path from the unresolved paths
+ * of each request that contains the file or has released it. The caller must have locked the requests and their quotas.
  */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

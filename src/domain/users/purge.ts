@@ -190,8 +190,8 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 /**
  * Removes the user's memberships, the members of the user's quota, the user's API usage counts, and any suspension of
  * the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
- * all users. In the reasons for other suspensions, replaces the email address but not the user's name, which might be
- * an ordinary word.
+ * all users. In the reasons for other users' suspensions, replaces the purged user's
+ * email address, but not the name, which might be an ordinary word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
