@@ -17,7 +17,7 @@ export type Enter = (req: Request) => () => void;
 const MOST = 10_000;
 
 /**
- * Answers PROPFIND with all properties, regardless of which properties the client requests.
+ * Answers PROPFIND with all properties, even if the client requests only some.
  * @param enter limiter for directory listings
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {

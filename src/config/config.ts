@@ -231,7 +231,7 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/** Returns what is wrong with a gateway's certificate, trusted documents or access settings. */
+/** Returns the errors in a gateway's certificate, trusted documents or access settings. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults: string[] = [];

@@ -163,7 +163,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 
 /**
  * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules in the entry, or what is wrong with it
+ * @returns the rules in the entry, or a description of its error
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';

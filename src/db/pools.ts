@@ -44,7 +44,7 @@ export interface Database {
   changers: LongReads;
   /** Limiter for main-pool transactions that never wait a long time for a lock. */
   keepers: LongReads;
-  /** Limiter for GraphQL queries, most of which are short. */
+  /** Limiter for GraphQL queries. Most are short. */
   queries: LongReads;
   /**
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` does not have a free

@@ -94,7 +94,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns what is wrong with a path, such as `is longer than 2048 bytes`; undefined if it is valid. */
+/** Returns an invalid path's error, such as `is longer than 2048 bytes`; undefined if it is valid. */
 export function findPathProblem(value: string): string | undefined {
   if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;

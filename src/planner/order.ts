@@ -18,7 +18,7 @@ interface ReadOrder {
   /** The files' indices in the list of extents, in read order. */
   order: number[];
   /**
-   * Lower bound on the total locate time, whatever the order; undefined if there are too many files for the exact
+   * Lower bound on the total locate time in any order; undefined if there are too many files for the exact
    * relaxation.
    */
   boundSeconds: number | undefined;

@@ -29,7 +29,7 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size, both of which are unsigned numbers from `statfs`. Limits the result,
+ * Multiplies a number of blocks by the block size. Both are unsigned numbers from `statfs`. Limits the result,
  * because a file system of unlimited size might report more bytes than the database can store.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {

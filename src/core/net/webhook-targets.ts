@@ -100,7 +100,7 @@ export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-/** Returns what is wrong with a URL, as a phrase that follows the URL in a sentence. */
+/** Returns an invalid URL's error, as a phrase that follows the URL in a sentence. */
 export function findTargetProblem(text: string, targets: WebhookTargets): string | undefined {
   if (!URL.canParse(text)) return 'must be a URL';
   const url = new URL(text);

@@ -41,8 +41,8 @@ interface DriveLocation {
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that the recall `c` can begin: its volume, drive and library are in service, and at least
- * one user who waits for the file is not suspended.
+ * Returns the SQL condition that the recall `c` can begin: its volume, drive and library are in service, and the file
+ * is needed by at least one user without a suspension.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}
