@@ -71,7 +71,7 @@ async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   }
   const input = { user, size, email, notes, weight };
   const quota = await askChange(findOperatedSite(), SetQuota, { input });
-  printResult(withSerial(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
+  printResult(withSerial(quota), `quota of ${quota.user}: ${formatBytes(quota.size)}`, options);
 }
 
 function toWeight(text: string): number {

@@ -149,12 +149,12 @@ export const commandFiles = {
       () => import('../cli/suspensions.js'),
       {
         'suspend [options] <kind> <name>': {
-          line: 'Suspend a drive, volume, library, disk or quota',
-          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is stopped.',
+          line: 'Suspend a drive, volume, library, disk or user',
+          help: 'Suspend a drive, volume, library, disk or user: no new work starts, and running work is stopped.',
         },
         'drain [options] <kind> <name>': {
           line: 'Let running work finish, then suspend',
-          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, but running work finishes.',
+          help: 'Suspend a drive, volume, library, disk or user: no new work starts, but running work finishes.',
         },
         'resume [options] <kind> <name>': 'Resume a suspended or draining object',
         'suspensions [options]': 'List suspensions and their reasons',

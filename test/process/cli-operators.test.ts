@@ -23,7 +23,7 @@ const below = (name: string) => path.relative('.', path.join(dir, name));
 
 test('quota set creates a quota, and list and show print it exactly', async () => {
   expect(await run('quota', 'set', 'zoë', '--size', '16P', '--email', 'zoe@example.org', '--notes', 'a note')).toEqual(
-    done('quota of zoë: 16000000000000000 bytes\n'),
+    done('quota of zoë: 16.0 PB\n'),
   );
   const { stdout } = await run('quota', 'set', 'zoë', '--size', '16000000000000001', '--json');
   const [, id] = /^\{"id":(\d+),/.exec(stdout) ?? [];
@@ -52,9 +52,7 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(missing);
   await run('quota', 'set', 'kim', '--size', '1T', '--notes', 'kept');
   const before = await show();
-  expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(
-    done('quota of kim: 1000000000000 bytes\n'),
-  );
+  expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(done('quota of kim: 1.00 TB\n'));
   await run('quota', 'set', 'kim', '--weight', '2.5');
   const changed = { ...before, email: 'kim@example.org', weight: 2.5 };
   expect(await show()).toEqual(changed);

@@ -110,7 +110,7 @@ test.each<Mode>(['IMMEDIATE', 'DRAINING'])('a file that waits for room on a %s d
     recallState: 'WAITING',
     attempts: 0,
     lastErrorClass: 'SPACE',
-    lastError: `no restore disk has room for 1000 bytes: ${app.restoreDir} is ${mode === 'IMMEDIATE' ? 'suspended' : 'draining'}`,
+    lastError: `no restore disk has room for 1.00 kB: ${app.restoreDir} is ${mode === 'IMMEDIATE' ? 'suspended' : 'draining'}`,
   });
   await resume(app, 'DISK', app.restoreDir);
   await waitForState(app, id, 'COMPLETED');

@@ -286,7 +286,7 @@ describe.skipIf(!mayMount)('a full disk', () => {
     }
     const id = await ask('/full/0');
     const full = 'its file system has no inodes left';
-    const room = `no restore disk has room for ${SIZE} bytes: `;
+    const room = `no restore disk has room for 100 kB: `;
     await waitForReasons(id, new RegExp(`^${room}.*${mountpoint} is full: ${full}$`));
     expect(Object.values(await readTries(app, id))).toMatchObject([{ attempts: 0, lastErrorClass: 'SPACE' }]);
     expect([countReads(), await readDescription(mountpoint)]).toEqual([0, `full: ${full}`]);
@@ -323,7 +323,7 @@ describe.skipIf(!mayMount)('a full disk', () => {
     await setSize(app.restoreDir, 0n);
     writeFileSync(ballast, Buffer.alloc(1_000_000));
     const id = await ask('/full/0');
-    const reason = new RegExp(`^no restore disk has room for ${SIZE} bytes: .*${mountpoint} is full: ENOSPC`);
+    const reason = new RegExp(`^no restore disk has room for 100 kB: .*${mountpoint} is full: ENOSPC`);
     await waitForReasons(id, reason);
     expect([countReads(), await readProblem(mountpoint)]).toEqual([1, expect.stringMatching(/^full: ENOSPC/)]);
     expect(listTree(mountpoint)).toEqual([path.basename(ballast)]); // no partial file

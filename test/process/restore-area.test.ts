@@ -242,7 +242,7 @@ test('a missing mount point is not made: files wait for it', async () => {
   });
   // if an engine checked the disk before the recall, the disk is suspended
   const error = tries.lastError?.replace(/; (\S+) is suspended \((the restore disk \S+ does not exist)\)$/, '; $2');
-  expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1000 bytes: ${limits}`]);
+  expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1.00 kB: ${limits}`]);
   expect(listTree(app.dataDir)).not.toContain('mount');
   mkdirSync(mountpoint, { recursive: true });
   await waitThroughPauses(app, clock, id, 'COMPLETED');

@@ -143,7 +143,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const first = await ask('/space/0');
   await waitForState(app, first, 'COMPLETED');
   const second = await ask('/space/1');
-  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocated 1500 bytes`;
+  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocated 1.50 kB`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
   const waiting = { state: 'QUEUED', filesFailed: 0, tapestoreRequestStart: null };
@@ -168,13 +168,13 @@ test('a recall beyond the real free space of the disk waits, and reports what is
   const second = await ask('/free/b');
   expect(await waitForReason(second)).toEqual({
     class: 'SPACE',
-    error: `no restore disk has room for 1000 bytes: ${app.restoreDir} has 500 free bytes: 1500 in its file system, with 1000 reserved`,
+    error: `no restore disk has room for 1.00 kB: ${app.restoreDir} has 500 bytes free: 1.50 kB in its file system, with 1.00 kB reserved`,
   });
   reads.open();
   await waitForState(app, first, 'COMPLETED');
   // the bytes of the first file are neither free nor reserved any more, and leave no room for a third file
   const third = await ask('/free/c');
-  expect((await waitForReason(third)).error).toContain(': 500 in its file system, with 0 reserved');
+  expect((await waitForReason(third)).error).toContain(': 500 bytes in its file system, with 0 bytes reserved');
   await cancel(app, third); // otherwise this request might get the room
   await cancel(app, first);
   await waitForState(app, second, 'COMPLETED');
@@ -188,7 +188,7 @@ test('a disk whose free space cannot be read gets no files, with the reason, and
   const unknown = `the free space of the restore disk ${app.restoreDir} is unknown: the cable is out\\)?$`;
   expect(await waitForReason(id)).toEqual({
     class: 'TRANSIENT',
-    error: expect.stringMatching(`^no restore disk has room for 1000 bytes: .*${unknown}`),
+    error: expect.stringMatching(`^no restore disk has room for 1.00 kB: .*${unknown}`),
   });
   const other = await addDisk('other', 10n ** 9n);
   await completes(id);
@@ -255,7 +255,7 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   const suspension = { mode: 'DRAINING' as const, reason: 'it gets a new fan' };
   await suspend(app.ctx, { kind: 'DISK', name: app.restoreDir, ...suspension });
   const second = await ask('/drain/b');
-  const error = `no restore disk has room for 1000 bytes: ${app.restoreDir} is draining (it gets a new fan)`;
+  const error = `no restore disk has room for 1.00 kB: ${app.restoreDir} is draining (it gets a new fan)`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   reads.open();
   await waitForState(app, first, 'COMPLETED');

@@ -161,7 +161,7 @@ test('no more is requested than fits into the restore area; a file that no disk 
   const large = await waitFor('the large file to say why it waits', async () => (await sql(read))[0]);
   expect(large).toEqual({
     errorClass: 'SPACE',
-    error: `no restore disk has room for 6000 bytes: ${app.restoreDir} has 5500 bytes left of its allocated 5500 bytes`,
+    error: `no restore disk has room for 6.00 kB: ${app.restoreDir} has 5.50 kB left of its allocated 5.50 kB`,
   });
   expect((await viewRequest(app, id)).filesFailed).toBe(0);
 });

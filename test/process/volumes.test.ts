@@ -193,7 +193,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
   ]);
   expect(await run('volume', 'retire', 'CLI2')).toEqual([
     1,
-    'tapegate: volume "CLI2" has the only usable copy of 2 files (2000 bytes): "/cli/1", "/cli/2"; withdraw them with the volume, or import their other positions first\n',
+    'tapegate: volume "CLI2" has the only usable copy of 2 files (2.00 kB): "/cli/1", "/cli/2"; withdraw them with the volume, or import their other positions first\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--dry-run')).toEqual([
     0,

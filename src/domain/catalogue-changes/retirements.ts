@@ -7,6 +7,7 @@
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
+import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
 import { lockCatalogue } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -188,7 +189,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   const { files = 0, bytes = '0' } = sum ?? {};
   const more = files > MAX_NAMED ? ` and ${files - MAX_NAMED} more` : '';
   return new InUseError(
-    `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${bytes} bytes): ${first
+    `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${formatBytes(bytes)}): ${first
       .map(({ path }) => quote(path))
       .join(', ')}${more}; withdraw them with the volume, or import their other positions first`,
   );

@@ -8,6 +8,7 @@
  * until a process that frees room notifies them.
  */
 
+import { formatBytes } from '../../core/text/bytes.js';
 import { locking } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
@@ -253,21 +254,21 @@ function describeLimits(size: bigint, disks: readonly Candidate[]): string {
   const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
   const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
   const all = reasons.length > 0 ? [...reasons, ...more] : ['none is registered'];
-  return `no restore disk has room for ${size} bytes: ${all.join('; ')}`;
+  return `no restore disk has room for ${formatBytes(size)}: ${all.join('; ')}`;
 }
 
 function limitOf(disk: Candidate, size: bigint): string {
   const { mountpoint, fileSystem } = disk;
   if (roomByAllocation(disk) < size) {
-    return `${mountpoint} has ${positive(roomByAllocation(disk))} bytes left of its allocated ${disk.size} bytes`;
+    return `${mountpoint} has ${formatRoom(roomByAllocation(disk))} left of its allocated ${formatBytes(disk.size)}`;
   }
   if (disk.problem !== undefined || !fileSystem) return disk.problem ?? `${mountpoint} is unknown`;
   const { freeBytes, reserved } = fileSystem;
-  return `${mountpoint} has ${positive(roomByFreeSpace(fileSystem))} free bytes: ${freeBytes} in its file system, with ${reserved} reserved`;
+  return `${mountpoint} has ${formatRoom(roomByFreeSpace(fileSystem))} free: ${formatBytes(freeBytes)} in its file system, with ${formatBytes(reserved)} reserved`;
 }
 
-function positive(bytes: bigint): bigint {
-  return bytes > 0n ? bytes : 0n;
+function formatRoom(bytes: bigint): string {
+  return formatBytes(bytes > 0n ? bytes : 0n);
 }
 
 export async function freeReserved(

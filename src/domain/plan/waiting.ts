@@ -100,13 +100,19 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
   return new Map([...byRequest].map(([id, parts]) => [id, presentWaiting(plan, parts, canEnd(parts))]));
 }
 
+function explain(reason: WaitingReason, note: string | null): string {
+  if (!note) return waitingReasons[reason];
+  // this note already says that no restore disk has room
+  return reason === 'SPACE' ? note : `${waitingReasons[reason]}: ${note}`;
+}
+
 function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): Waiting {
   const positions = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.queuePosition]));
   const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
   const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
     const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
     const reason = isStuck ? 'NO_DRIVE' : row.reason;
-    const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
+    const explanation = explain(reason, note);
     return { ...row, reason, explanation, queuePosition: positions.get(row.volumeId ?? 0) ?? null };
   });
   const endParts = rows.map((row) => ({
