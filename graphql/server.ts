@@ -1,7 +1,6 @@
 /**
- * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
- * and /graphql/stream (graphql/subscriptions/event-streams.ts). `readParams` reads the request parameters for Yoga or
- * graphql-sse, whichever serves the request.
+ * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql; graphql-sse serves event streams at /graphql
+ * and /graphql/stream.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -34,7 +33,7 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event
 export interface GraphqlHandlers {
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams without the event `complete`, so that their clients reconnect. */
+  /** Ends all streams. Clients reconnect, because the gateway does not send the event `complete`. */
   close(): void;
 }
 
@@ -58,7 +57,7 @@ export function createGraphqlHandlers(
     logging: false,
     multipart: false,
     maxRequestBodySize: false, // the gateway has already limited and read the body
-    parserAndValidationCache: false, // the gateway itself checks and caches documents
+    parserAndValidationCache: false, // Tapegate has its own document cache
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
   });
@@ -100,10 +99,6 @@ interface Handlers {
 
 const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
-/**
- * Answers a request with a result, an event stream or GraphiQL, depending on the operation and the accepted media
- * types.
- */
 async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Handlers): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
@@ -116,7 +111,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
-  req.headers.accept = type; // pass only the preferred type, because Yoga ignores media types' weights
+  req.headers.accept = type; // pass only the preferred type, because Yoga ignores the media types' quality values
   req.body = params;
   const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
   res.status(response.status).setHeaders(response.headers);
@@ -131,8 +126,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates a request's document while it holds one of the caller's slots. Without
- * slots, one caller's documents could delay other callers' queries.
+ * Returns a function that parses and validates a request's document. Validation holds one of the caller's slots, so
+ * that one caller's documents cannot delay other callers.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -146,7 +141,6 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   };
 }
 
-/** A Yoga plugin that reuses the request's parsed document, so that Yoga does not parse and validate the text again. */
 const takeChecked: Plugin<object, Exchange> = {
   onParse: ({ context, params, setParseFn }) => {
     const { req } = context as Partial<Exchange>;
@@ -175,8 +169,7 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // do not compress a mutation's result: if the result contains text from the caller, its size could reveal a new
-      // token
+      // never compress a mutation's result: with text from the caller, its compressed size could reveal a new token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -184,7 +177,7 @@ function observeExecution(): Plugin<object, Exchange> {
   };
 }
 
-/** Subscribes with graphql-js, because Yoga's executor takes more processor time per event. */
+/** Subscribes with graphql-js, because Yoga's executor uses more processor time per event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
@@ -193,8 +186,10 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits a caller's concurrent queries. If no slot becomes free in time, the query is answered with status 503 and
- * `Retry-After`. Mutations take their slots in src/domain, because they might wait much longer for locks.
+ * Limits a caller's concurrent queries. If no slot becomes free in time, the response has status 503 and a
+ * `Retry-After` header.
+ *
+ * Mutations take their slots in src/domain instead, because they can wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {
@@ -210,10 +205,7 @@ export function limitQueries(execute: Execute): Execute {
   };
 }
 
-/**
- * Records an operation's duration under its field's name, or under `several` if the operation has several fields. The
- * number of names is limited, because a valid document contains only fields in the schema.
- */
+/** Records an operation's duration under its field's name, or under `several` if the operation has several fields. */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();
   const result = await execute(args);

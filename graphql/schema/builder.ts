@@ -80,17 +80,15 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   errors: {
     directResult: true,
     defaultTypes: [],
-    // name the result union after the field: `createRequest` returns `CreateRequestResult`
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // Pothos computes field costs, and documents.ts limits their sum
+    disabled: true, // documents.ts limits the total cost of a document's fields
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
 
-/** Operations by node type. A caller may read a type's nodes if it may call the type's operation. */
 const reads = new Map<string, Operation>([
   ['TapeFile', 'getFile'],
   ['Volume', 'listVolumes'],
@@ -107,8 +105,9 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type, which `maySee` rejects. Does not throw, because an
- * error while a document's cost is computed would fail the whole document.
+ * Parses a global id. For a malformed id, returns an empty type name, which `maySee` rejects.
+ *
+ * Never throws, because an error during cost computation would fail the whole document.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];
@@ -116,8 +115,7 @@ function readGlobalId(globalId: string): NodeId {
 }
 
 /**
- * Returns whether the caller may see a node. A file that path rules hide appears to be missing. The GraphQL types
- * `Request` and `Quota` check access to their own nodes.
+ * Returns whether the caller may see a node. A file that is hidden by path rules counts as missing.
  * @throws InvalidInputError, ForbiddenError
  */
 async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
@@ -131,7 +129,10 @@ async function maySee(ctx: Context, node: NodeId): Promise<boolean> {
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 
-/** Returns whether an id is a positive integer that fits into 8 bytes for tape files, or 4 bytes for other types. */
+/**
+ * Returns whether an id is a positive integer that fits into its column: 8 bytes for tape files, 4 bytes for other
+ * types.
+ */
 function isSerial({ typename, id }: NodeId): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
 }
@@ -155,7 +156,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Formats a value for an error message. Lists and objects are not shown, because they can be nested to any depth. */
+/** Formats a value for an error message. Lists and objects are not shown, because their size is not limited. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));
@@ -184,20 +185,19 @@ builder.mutationType({
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 
-/** Returns options for a field or argument, including its description. */
 export const time = (description: string) => ({ type: 'DateTime', description }) as const;
 export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
 export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
 export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
 export const nullable = (description: string) => ({ nullable: true, description }) as const;
 
-/** Returns an enum's values with their descriptions. */
+/** Returns an enum's values with descriptions. */
 export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
   const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
-/** Computes the cost of a connection from its page size. The costs of nested lists are multiplied. */
+/** Computes the query cost of a connection from its page size. Pothos multiplies the costs of nested lists. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }

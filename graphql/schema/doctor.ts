@@ -1,6 +1,6 @@
 /**
- * Lists the findings that the doctor derives from database rows alone. Restore disks are checked on the hosts that
- * mount them.
+ * GraphQL types for the findings that the doctor derives from database rows alone. Findings on restore disks come from
+ * the hosts that mount them.
  */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Query cost of listing findings or counting the rows to check. The cost is high because both read whole tables. */
+/** Query cost of listing findings or counting rows to check. Either field reads whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -95,9 +95,7 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/**
- * Returns a page of findings. The next page starts at the end cursor, which might lie beyond the page's last finding.
- */
+/** Returns a page of findings, whose end cursor might lie beyond the page's last finding. */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);
@@ -132,7 +130,6 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
   }),
 });
 
-/** Maximum number of repairs in one transaction. */
 const MAX_REPAIRS = 500;
 
 builder.mutationFields((t) => ({

@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for expected failures. If a field does not have a result union, an expected failure becomes
- * a GraphQL error with a message and a code.
+ * Defines the GraphQL types for expected failures. An expected failure in a field without a result union becomes a
+ * GraphQL error with a message and a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
@@ -92,14 +92,14 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers the request context in which the errors occurred, for the log. */
+/** Remembers each error's request context, whose logger later logs the error. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
 
 /**
- * Returns the function that prepares errors for responses. If the caller did not cause an error, the function logs it
- * in full and hides its details from the caller.
+ * Returns a function that prepares errors for responses. For an error that the caller did not cause, the function logs
+ * the details and hides them from the caller.
  */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
@@ -113,7 +113,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // do not log an OverShareError, because rejecting a caller that exceeds a limit is intended
+    // an OverShareError is not logged, because rejecting callers over their limit is normal
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
@@ -128,7 +128,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Returns a promise's result; null if the promise rejects with a NotFoundError. */
+/** Returns null if the promise rejects with a NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;
@@ -139,8 +139,8 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
- * Reads an object that was just changed. If the read fails temporarily, throws an UnconfirmedError, so that the client
- * does not repeat the change.
+ * Reads an object after a mutation has changed it. If the read fails temporarily, throws an UnconfirmedError, so that
+ * the client does not repeat the mutation.
  */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
@@ -151,8 +151,10 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all resolvers return a rejected promise instead of throwing an error. If a list item failed synchronously, the
- * executor would abandon the list, and the earlier items' unhandled rejections would end the process.
+ * Makes all resolvers return a rejected promise instead of throwing an error.
+ *
+ * If a list item threw synchronously, the executor would abandon the list. Unhandled rejections of earlier items would
+ * then end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -175,8 +177,7 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs unhandled GraphQLErrors, which would otherwise end the process. Any other unhandled error still ends the
- * process.
+ * Logs unhandled GraphQLErrors instead of letting them end the process. Other unhandled errors still end it.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

@@ -1,6 +1,6 @@
 /**
- * Lets clients resume streams of server-sent events: a client sends the id of the last event that it received in the
- * request header `Last-Event-ID`.
+ * Resumes streams of server-sent events. A client sends the id of the last event that it received in the request header
+ * `Last-Event-ID`.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -8,14 +8,16 @@ import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** Id of the last event that was sent; undefined if a client cannot resume after it. */
+  /** Id of the last event sent to the client. Undefined if a client cannot resume after that event. */
   eventId?: bigint | undefined;
 }
 
 /**
- * Yields the events after the client's cursor, and records each event's id. The header `Last-Event-ID` overrides the
- * argument `after`, because a browser that reconnects sends the original `after` again.
- * @param isResumable returns whether a client can safely resume after an event
+ * Yields the events after the client's cursor, and records each event's id.
+ *
+ * The header `Last-Event-ID` overrides the argument `after`, because a browser that reconnects sends the original
+ * `after` again.
+ * @param isResumable returns whether a client can resume after an event without missing events
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
 export function watchFromCursor<Event extends { eventId: bigint }>(

@@ -57,37 +57,32 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
   return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
 }
 
-/**
- * Returns the id of the restore disk that contains a file's copy; null if the file does not have a copy, or the copy
- * will be removed soon.
- */
+/** Returns null if the file has no copy, or if an engine will soon remove the copy. */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
 }
 
 const diskOf = createBatch(readDisks);
 
-/** Returns the path of a file's copy, relative to the mount point. */
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether copies exist on disk, and records missing copies. */
+/** Returns whether copies exist on disk. Records missing copies in the database. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Returns the path of a file's copy, and whether the copy's disk is reachable. */
 async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // return the path even if the disk has failed, because the disk and its copies might become available again
+  // return the path even if the disk has failed, because the disk might become available again
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
 
-/** Returns the restore disk that contains a file's copy; null if path rules hide the copy from the caller. */
+/** Returns null if path rules forbid the caller to fetch the file. */
 async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
   const diskId = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
   return diskId === null ? null : ((await diskOf(ctx, diskId)) ?? null);
@@ -96,8 +91,8 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 /**
- * Returns the URL path of a file in the WebDAV API. rest/v1/paths.ts also computes this path, but GraphQL must not
- * import REST.
+ * Returns a file's URL path in the WebDAV API. Duplicated from rest/v1/paths.ts, because GraphQL code must not import
+ * REST code.
  */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
@@ -182,7 +177,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
-    // show the path only to operators and viewers, because it might begin with a prefix that path rules hide
+    // only operators and viewers may see the path, because path rules might hide its first directories from users
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -215,11 +210,10 @@ interface CountedFiles extends ListFilesInput {
 
 interface FilesPage {
   isEstimate: boolean;
-  /** Counts the files on the first call, and returns the same count on later calls. */
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page, which is the minimum for an estimated total */
+/** @param found the number of files on the page; an estimated total is at least this number */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -235,7 +229,6 @@ function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   };
 }
 
-/** Returns a page's files; empty if the query selects only the number of files. */
 function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
   const key = { name: 'path', isKey: isText };
   return resolveRootPage(args, key, async (at) =>
@@ -249,13 +242,9 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Results of `selectsCommon`, by a field's query nodes. All files in a list share the same query nodes. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/**
- * Returns whether a query selects only fields in `commonFileFields` for its files.
- * @param path field names from the resolver's field down to the files
- */
+/** @param path field names that lead from the resolver's field to the files */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -292,7 +281,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client cannot resume before it has received all current stages, because it would miss the remaining stages
+      // a client that resumed before it had received all current stages would miss the remaining ones
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),
@@ -393,7 +382,6 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Query cost of listing a directory: the expected number of entries. */
 const DIRECTORY_COMPLEXITY = 50;
 
 const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement({

@@ -1,4 +1,4 @@
-/** Defines the GraphQL types for libraries, which are the site's tape systems. */
+/** Defines the GraphQL types for libraries, the site's tape systems. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { isObject } from '../../src/core/text/json.js';
 import {
@@ -194,7 +194,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Parses library settings. Error messages do not contain the settings, which might include a secret. */
+/** Parses library settings. Error messages omit the settings, which might include a secret. */
 function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;

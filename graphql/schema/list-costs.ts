@@ -1,12 +1,9 @@
-/** Adds the cost of list arguments to a query's complexity. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
-/** A field's cost, in the format of Pothos' complexity plugin. */
 type Cost = number | { field?: number; multiplier?: number };
 
 /**
- * Adds 0.1 to a field's cost for each value in its list arguments. Each alias of the field adds to the cost, because
- * each alias reads the values again.
+ * Adds 0.1 to a field's query cost for each value in its list arguments. Each alias of the field is charged separately.
  */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -25,7 +22,6 @@ export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   return schema;
 }
 
-/** Returns the number of values in list arguments. Lists in this schema do not contain other lists. */
 function countValues(args: unknown): number {
   if (Array.isArray(args)) return args.length;
   if (typeof args !== 'object' || args === null) return 0;

@@ -1,6 +1,6 @@
 /**
- * A Pothos plugin for all connections. The plugin checks page arguments, and gives an empty page a cursor from which
- * the client can continue.
+ * A Pothos plugin that checks the page arguments of all connections. On an empty page, the plugin sets a cursor from
+ * which the client can continue.
  */
 import SchemaBuilder, {
   BasePlugin,
@@ -27,7 +27,6 @@ interface ConnectionShape {
   pageInfo: { startCursor: unknown; endCursor: unknown };
 }
 
-/** Wraps every field that has the arguments `first` and `last`, and describes the field `totalCount`. */
 class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   override onOutputFieldConfig(field: PothosOutputFieldConfig<Types>): PothosOutputFieldConfig<Types> {
     if (field.name !== 'totalCount') return field;
@@ -49,7 +48,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
-        // for an empty page, return the client's cursor, because null would make the client read the whole list again
+        // an empty page returns the client's own cursor, because a client would read the whole list again after null
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;
@@ -57,7 +56,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   }
 }
 
-/** Reads a page. @throws InvalidInputError if Pothos rejects the page arguments */
+/** @throws InvalidInputError if Pothos rejects the page arguments */
 async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: () => Promise<Page>): Promise<Page> {
   try {
     return await read();
@@ -66,7 +65,7 @@ async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: (
   }
 }
 
-/** Returns an error for page arguments that Pothos rejects: two conflicting arguments, or a malformed cursor. */
+/** Describes why Pothos rejected the page arguments: they conflict, or a cursor is malformed. */
 function describeFault({ before, after, first, last }: DefaultConnectionArguments): InvalidInputError {
   const excluded = before == null ? last != null && 'last' : after != null ? 'after' : first != null && 'first';
   const argument = before == null ? 'after' : 'before';

@@ -1,7 +1,8 @@
 /**
- * Reads pages of lists, and batches of values, without Prisma's own pagination. To return one page of a nested list,
- * Prisma would read the whole list. If the cursor's row has left the list, Prisma would not find any rows after the
- * cursor.
+ * Reads pages of lists, and batches of values, without Prisma's pagination.
+ *
+ * For a page of a nested list, Prisma would read the whole list. After a cursor whose row was deleted, Prisma would
+ * return no rows.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -22,11 +23,14 @@ type Side = 'after' | 'before';
 
 interface Cursors<Key> {
   write(key: Key): string;
-  /** @param side the argument that contains the cursor. @throws InvalidInputError if the cursor belongs to another list */
+  /** @throws InvalidInputError if the cursor was made for another list */
   read(cursor: string, side: Side): Key;
 }
 
-/** Creates functions that write and read a list's cursors. @param parse returns undefined if the text is not a key */
+/**
+ * Creates functions that write and parse a list's cursors.
+ * @param parse returns undefined if the text is not a valid key
+ */
 export function createCursors<Key>(
   list: string,
   { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
@@ -71,7 +75,6 @@ export function resolveCursorPage<Row extends object, Key>(
   );
 }
 
-/** @param list the list's name, which its cursors contain */
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
@@ -87,8 +90,8 @@ export const resolveBigIdPage = <Row extends { id: bigint }>(
 interface InnerPages<Row> {
   descending?: boolean;
   /**
-   * Reads one page for each parent, with a single SQL statement. Fields that read the same columns must share one
-   * `read` function.
+   * Reads one page for each parent object with a single SQL statement. Fields that select the same columns must share
+   * one `read` function.
    */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
@@ -99,10 +102,6 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 
 type ByField = Map<object | undefined, PageReader>;
 
-/**
- * Page readers, by the HTTP request's context, the `read` function and the query's field. Each reader reads one field's
- * pages for all parent objects.
- */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
 export async function resolveInnerPage<Row>(
@@ -131,7 +130,6 @@ export async function resolveInnerPage<Row>(
   };
 }
 
-/** Returns whether an integer is too large for PostgreSQL. */
 function isTooLarge(cursor: unknown): boolean {
   if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
@@ -143,10 +141,7 @@ interface PageQuery {
   skip: number;
 }
 
-/**
- * Reads a page of a Prisma connection. The page begins at a key, not at an offset.
- * @param load reads the rows with the fields that GraphQL needs
- */
+/** Reads a page of a Prisma connection, starting at a key instead of an offset. */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
   key: ListKey<Key>,
@@ -159,22 +154,20 @@ export async function readListPage<Query extends PageQuery, Key extends string |
   return await load({ [side]: from, inverted, limit: Math.abs(take) }, fields);
 }
 
-/** A list's sort field, and a function that tests whether a cursor's value has the field's type. */
 interface ListKey<Key> {
   name: string;
   isKey: (value: unknown) => value is Key;
 }
 
-/** @throws InvalidInputError if the cursor's value does not have the key's type */
+/** @throws InvalidInputError if the cursor's value is not a valid key */
 function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
   throw invalidCursor(side, formatJson(value));
 }
 
 /**
- * Returns a page of a list at the root of the schema. The cursors have the same format as Pothos' `prismaConnection`,
- * but Tapegate reads the rows with its own SQL statement.
- * @param page reads a page's rows
+ * Returns a page of a root field's list, whose rows are read with our own SQL. The cursors have the same format as
+ * those of Pothos' `prismaConnection`.
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
   args: DefaultConnectionArguments,
@@ -189,7 +182,7 @@ export async function resolveRootPage<Row extends object, Key extends string | n
   return await resolveCursorPage(args, cursors, { keyOf, find: page });
 }
 
-/** @throws InvalidInputError if the cursor is not in the format that `prismaConnection` uses */
+/** @throws InvalidInputError if the cursor does not have the format of `prismaConnection` */
 function parseCursor(cursor: string, side: Side): unknown {
   try {
     return parsePrismaCursor(cursor);
@@ -198,24 +191,23 @@ function parseCursor(cursor: string, side: Side): unknown {
   }
 }
 
-/** Returns whether a value is a text that PostgreSQL accepts. PostgreSQL text cannot contain NUL. */
+/** Returns whether a value is a string that PostgreSQL can store. PostgreSQL strings cannot contain NUL characters. */
 export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
 export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
 
-/** Sort key of a row: a number (null sorts last), and names that make the key unique. */
+/** Sort key of a row: a number, and names that make the key unique. Null sorts after all numbers. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
- * Returns a page of a list whose rows are all in memory.
- * @param rows all rows, in the order of `compareKeys`
+ * Returns a page of a list that is entirely in memory.
+ * @param rows all rows of the list, in the order of `compareKeys`
  */
 export function pageOf<Row extends object>(
   args: DefaultConnectionArguments,
   rows: readonly Row[],
   keyOf: (row: Row) => RowKey,
 ) {
-  /** Returns the current key of a cursor's row, or the key in the cursor if the row no longer exists. */
   const currentKey = (key: RowKey) => {
     const row = rows.find((each) => isSame(keyOf(each), key));
     return row ? keyOf(row) : key;
@@ -262,10 +254,7 @@ function readList(json: string): unknown[] {
   }
 }
 
-/**
- * Returns the names of the fields that a query selects below a nested field.
- * @param path field names from the resolver's field down to the nested field
- */
+/** Returns the names of the fields that a query selects below a nested field. */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {
     const fields: FieldNode[] = [];
@@ -275,7 +264,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
         if (each.kind === Kind.FIELD) fields.push(each);
         else {
           const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-          if (fragment) sets.add(fragment.selectionSet); // the outer loop visits the fragment later
+          if (fragment) sets.add(fragment.selectionSet);
         }
       }
     }
@@ -286,9 +275,10 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader, which loads all keys requested in one turn of the event loop with a single call. The
- * loader does not cache, so that a mutation's response contains the changed values.
- * @param load returns the values by key, and omits keys that do not have a value
+ * Returns a batching loader. One call of `load` loads all keys requested in the same turn of the event loop.
+ *
+ * The loader does not cache, so that a mutation's response contains the changed values.
+ * @param load returns the values by key, and omits keys without a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

@@ -20,7 +20,7 @@ import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOr
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
-/** Query cost of the plan. The cost is high because computing the plan reads the whole queue. */
+/** Query cost of the plan. Computing a plan reads the whole queue. */
 const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));

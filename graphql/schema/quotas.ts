@@ -191,7 +191,7 @@ const RuleKindType = builder.enumType('RuleKind', {
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-// do not use a prismaObject: Prisma would read the rule again, although the mutation `removePathRule` has deleted it
+// not a prismaObject, because Prisma would query a rule that the mutation `removePathRule` has already deleted
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
     'A rule that allows callers to perform an action on the files below a prefix. Only the longest matching prefix with rules for the action counts. Without rules, all callers may perform it. Rules do not apply to operators and viewers.',

@@ -131,7 +131,7 @@ export const RequestType = builder.prismaNode('Request', {
     hasMoreExcluded: t.boolean({
       description:
         'Whether the request excludes other files, not counted in `filesRefused` or `filesOverLimit`. They join when there is room.',
-      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
+      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // size 0 means unknown
     }),
     filesAtPrimaryPath: t.int({
       description: 'The number of its files on disk at their primary path, which is not on a restore disk.',
@@ -147,7 +147,6 @@ export const RequestType = builder.prismaNode('Request', {
   }),
 });
 
-/** Connection type that all lists of requests share. */
 export const RequestConnection = builder.connectionObject(
   {
     type: RequestType,
@@ -157,7 +156,6 @@ export const RequestConnection = builder.connectionObject(
   { name: 'QueryRequestsConnectionEdge' },
 );
 
-/** A connection that counts its items only if `totalCount` is selected. */
 export interface Counted {
   totalCount: () => Promise<number>;
 }

@@ -1,4 +1,4 @@
-/** Assembles the schema. Each imported file adds GraphQL types and fields to the builder. */
+/** Assembles the GraphQL schema. Each imported file adds types and fields to the builder. */
 import './errors.js';
 import './files.js';
 import './requests.js';

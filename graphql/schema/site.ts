@@ -72,7 +72,6 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-/** Query cost of a history: the expected number of points. */
 const HISTORY_COMPLEXITY = 100;
 
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({

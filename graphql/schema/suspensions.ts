@@ -1,4 +1,4 @@
-/** Defines the GraphQL types for suspensions, by which operators or engines take objects out of service. */
+/** Defines the GraphQL types for suspensions. A suspended volume, drive, library, user or disk gets no new work. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   listSuspensions,

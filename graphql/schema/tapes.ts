@@ -18,12 +18,11 @@ const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf
 
 const volumeOf = createBatch(readVolumes);
 
-/** Returns a volume by its id; null if it does not exist. */
 export async function findVolume(ctx: Context, id: number | null): Promise<Volume | null> {
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Query cost of a volume's file counts. To compute them, PostgreSQL reads the rows of all files on the volume. */
+/** Query cost of a volume's file counts. PostgreSQL reads the rows of all files on the volume. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

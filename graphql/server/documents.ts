@@ -1,4 +1,4 @@
-/** Parses and validates operations. */
+/** Parses GraphQL operations, validates them, and limits their size and cost. */
 
 import { complexityFromQuery } from '@pothos/plugin-complexity';
 import {
@@ -27,32 +27,28 @@ import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
 import type { Context } from '../../src/domain/context.js';
 
-/**
- * Maximum number of tokens in a document. An ordinary query has a few hundred tokens, but parsing millions of tokens
- * takes seconds.
- */
+/** Maximum number of tokens in a document. Parsing millions of tokens would take seconds. */
 const MAX_TOKENS = 10_000;
 
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
 
-/** Maximum number of characters in a document. Comments and commas are not tokens, but the lexer also reads them. */
+/**
+ * Maximum number of characters in a document. The lexer also reads comments and commas, which do not count as tokens.
+ */
 const MAX_TEXT = 256 * 1024;
 
-/**
- * Maximum number of fields and fragment spreads in a document. Without a limit, validation could take a long time,
- * because it compares fields with each other.
- */
+/** Maximum number of fields and fragment spreads in a document. Validation compares fields with each other. */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name in a document. Fields that have neither arguments nor subfields do not
- * count toward the maximum. Validation compares each pair of fields with the same name, including their subfields.
+ * Maximum number of fields with the same name in a document, because validation compares each pair. Fields without
+ * arguments and subfields do not count.
  */
 const MAX_REPEATS = 50;
 
 /**
- * Parses a document, and limits its size so that validation takes only a few milliseconds.
+ * Parses a document. Limits its size, so that validation takes only a few milliseconds.
  * @throws GraphQLError
  */
 export function parseDocument(text: string): DocumentNode {
@@ -67,7 +63,7 @@ export function parseDocument(text: string): DocumentNode {
     if (excess) throw excess;
     return document;
   } catch (error) {
-    // if a query is nested too deeply, the parser runs out of stack
+    // the parser exhausts the stack if a query is nested too deeply
     const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
     if (fault instanceof GraphQLError && fault.extensions.code === undefined)
       Object.assign(fault.extensions, PARSE_FAILED);
@@ -76,8 +72,8 @@ export function parseDocument(text: string): DocumentNode {
 }
 
 /**
- * Returns an error if the document exceeds a limit. Counts the nodes in a fragment only once, however often the
- * fragment is used.
+ * Returns an error if the document exceeds a limit. A fragment's nodes count once, however often the document uses the
+ * fragment.
  */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
@@ -108,7 +104,6 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
 export interface CheckedDocument {
   text: string;
   document: DocumentNode | undefined;
-  /** The document's syntax error or validation errors. */
   faults: readonly Error[];
 }
 
@@ -122,27 +117,19 @@ export function checkDocument(text: string, schema: GraphQLSchema, rules: readon
   }
 }
 
-/** Returns the validation rules that Tapegate adds to the rules of the GraphQL specification. */
 export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
   const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
   return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
 }
 
 /**
- * Maximum total length of the cached documents, in characters. A parsed document takes up to 235 bytes of memory per
- * character, so the cache takes up to 24 MB.
+ * Maximum total length of the cached documents, in characters. A parsed document uses up to 235 bytes of memory per
+ * character, so the cache uses at most 24 MB.
  */
 const MAX_CHARACTERS = 100_000;
-/**
- * Maximum length of a cached document, in characters. A longer document is not cached, so that it does not displace all
- * other documents.
- */
+/** Maximum length of a cached document, in characters. A longer document would evict most other documents. */
 const MAX_DOCUMENT = 10_000;
 
-/**
- * Creates the document cache. The cache limits the total length of documents, because clients can send any number of
- * different documents.
- */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
@@ -152,8 +139,8 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
 }
 
 /**
- * Rejects `@skip` and `@include` in a subscription. Either directive could leave the subscription without a field,
- * which executors do not expect.
+ * Rejects `@skip` and `@include` in a subscription. Either directive could remove the only field, which executors do
+ * not expect.
  */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
@@ -171,7 +158,6 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 /** Maximum number of list counts, such as `totalCount`, in an operation. Each count might scan all files. */
 const MAX_COUNTS = 25;
 
-/** Limits how many lists an operation counts. */
 function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
@@ -186,8 +172,8 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in each list in an introspection result, by field. `__type` counts as a list, because the
- * selected type might be large. A field that is not in the map counts as one item.
+ * Approximate number of items in each list of an introspection result, by field. Other fields count as one item.
+ * `__type` is in the list because the selected type might be large.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -196,7 +182,7 @@ const ITEMS = new Map([
   ['fields', 3],
 ]);
 
-/** Returns the cost of an operation's introspection fields. Each alias of `__schema` repeats the introspection. */
+/** Returns the cost of an operation's introspection fields. Each alias of `__schema` is charged separately. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS.get(name.value) ?? 1) : 0);
@@ -205,7 +191,7 @@ function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments:
   return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
 }
 
-// allow three times the cost of the full introspection query, which GraphiQL and other tools send
+// three times the cost of the full introspection query, which GraphiQL and other tools send
 const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
 const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
 
@@ -227,8 +213,9 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that sums the weights of the fields in a selection set, including fields in fragments. The
- * function visits each selection set only once. A recursive selection set, which validation rejects, weighs 0.
+ * Returns a function that adds up the weights of all fields in a selection set, including its fragments.
+ *
+ * Each selection set is visited only once. A recursive selection set weighs 0; validation rejects it anyway.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -254,17 +241,15 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** An exceeded limit. `limit` names the setting that changes the limit; absent if the limit is fixed. */
+/** `limit` names the setting that configures an exceeded limit; undefined if the limit is fixed. */
 interface Excess {
   limit?: string;
   found: number;
   allowed: number;
 }
 
-/** @param message an error message, which should contain the found and the allowed number */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
-  // use the HTTP status for invalid documents
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
@@ -283,17 +268,14 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/**
- * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may run.
- * Checking an operation takes about 30 µs.
- */
+/** Returns an error if an operation exceeds a limit or has invalid variables. Takes about 30 µs. */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  if (!operation) return undefined; // the executor reports a missing operation
+  if (!operation) return undefined;
   const [invalid] = readVariables(schema, operation, given).errors ?? [];
   if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
@@ -309,15 +291,15 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys in any object in an operation's variables. Every input object in the schema has fewer fields.
- * Without a limit, an error message would contain all keys of a large object.
+ * Maximum number of keys in any object in an operation's variables. An error message contains all keys of an invalid
+ * object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
 /**
- * Returns the variables' values, or the first error. Further errors are omitted, because each error prints the whole
- * invalid value.
+ * Returns the variables' values, or the first error. Omits further errors, because each error prints the whole invalid
+ * value.
  */
 export function readVariables(
   schema: GraphQLSchema,
@@ -333,7 +315,6 @@ export function readVariables(
   return read.errors ? { errors: read.errors.slice(0, 1).map(shorten) } : read;
 }
 
-/** Returns the number of keys in a value's largest object. */
 function countKeys(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   const items = Object.values(value);
@@ -345,7 +326,6 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  // truncate the message as the executor does
   return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } });
 }
 

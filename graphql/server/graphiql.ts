@@ -1,15 +1,12 @@
-/** Serves GraphiQL as one cacheable page, which loads nothing from other hosts and runs only its own script. */
+/** Serves GraphiQL as one cacheable page. The page loads nothing from other hosts. */
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/**
- * Pages by endpoint. Each page takes 9 MB of memory, so the gateway creates a page only when a browser opens it for the
- * first time.
- */
+/** Pages by endpoint. A page uses 9 MB of memory, so the gateway creates the page when a browser first opens it. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl the gateway's URL for browsers; GraphiQL sends queries to this URL with `/graphql` appended */
+/** @param publicUrl the gateway's URL for browsers, without the path `/graphql` to which GraphiQL sends queries */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {
@@ -33,8 +30,8 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
   const policy = {
     'default-src': "'none'",
     'script-src': `'sha256-${createHash('sha256').update(script).digest('base64')}'`,
-    'worker-src': 'blob:', // the editor starts workers from blobs
-    'style-src': "'unsafe-inline'", // the editor creates styles at run time
+    'worker-src': 'blob:',
+    'style-src': "'unsafe-inline'",
     'img-src': "'self' data:",
     'font-src': 'data:',
     'connect-src': "'self'",

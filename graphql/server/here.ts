@@ -1,4 +1,4 @@
-/** Executes operations in a program that has opened the database, with the same results as a gateway. */
+/** Executes GraphQL operations in a process that has opened the database. Results are the same as a gateway's. */
 import { type ExecutionResult, execute, GraphQLError, parse, subscribe } from 'graphql';
 import { UnavailableError, UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
@@ -24,7 +24,7 @@ export async function* followHere(
   if (!(Symbol.asyncIterator in results)) return yield present(results, ctx);
   const end = () => void results.return(undefined);
   signal?.addEventListener('abort', end);
-  if (signal?.aborted) end(); // the signal might have aborted while the database was being opened
+  if (signal?.aborted) end();
   try {
     for await (const result of results) if (!signal?.aborted) yield present(result, ctx);
   } finally {
@@ -33,7 +33,7 @@ export async function* followHere(
 }
 
 /**
- * Returns the result that a gateway would send: only JSON values, and expected failures as GraphQL errors.
+ * Converts a result to what a gateway would send: JSON values, and expected failures as GraphQL errors.
  * @throws unexpected errors
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {

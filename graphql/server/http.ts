@@ -1,4 +1,4 @@
-/** Reads and checks the parameters of GraphQL requests over HTTP, and reports errors. */
+/** Reads and checks the parameters of GraphQL requests over HTTP. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';
@@ -15,7 +15,7 @@ export interface Params {
 }
 
 /**
- * Returns the media type that the client prefers; undefined if the client does not accept any of the types in UTF-8.
+ * Returns the media type that the client prefers. Returns undefined if the client accepts none of the types in UTF-8.
  */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
@@ -27,12 +27,11 @@ export function notAcceptable(...types: string[]): HttpError {
 }
 
 /**
- * Returns a persisted document's text (persisted.ts); undefined if the request does not contain a document id.
+ * Returns a persisted document's text (persisted.ts). Returns undefined if the request contains no document id.
  * @throws HttpError
  */
 type FindText = (given: object) => string | undefined;
 
-/** Replaces a persisted document's id with the document's text. */
 function named(value: unknown, findText: FindText): unknown {
   if (!isObject(value)) return value;
   const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });
@@ -103,7 +102,6 @@ function nameOf(value: unknown): string {
   return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
 }
 
-/** Error codes for HTTP statuses. */
 const STATUS_CODES: Record<number, string> = {
   401: 'UNAUTHENTICATED',
   429: 'TOO_MANY_REQUESTS',

@@ -1,7 +1,8 @@
 /**
- * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents must pass the
- * same checks as documents that clients send. Yoga's own plugin is not used, because it does not support event streams,
- * callers, or trusted documents sent as text.
+ * Finds trusted documents by id. A client can send a document's id instead of its text.
+ *
+ * Trusted documents pass the same checks as other documents. Yoga's plugin supports neither event streams, nor callers,
+ * nor trusted documents sent as text.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -23,11 +24,11 @@ interface Documents {
   find(given: Named, caller: Caller): string | undefined;
 }
 
-/** The error for a document that the gateway does not execute, with a code that clients recognise. */
+/** An error for a rejected document, with a code that GraphQL clients recognise. */
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status the HTTP status; 200 if the client's protocol uses 200 for errors */
+  /** @param status the HTTP status; 200 if the client's protocol reports errors with status 200 */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
@@ -54,7 +55,7 @@ export function openDocuments({
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // this code makes clients that use Apollo's protocol send the document's text instead of its hash
+      // this code makes Apollo clients send the document's text instead of its hash
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },
@@ -68,7 +69,6 @@ const untrusted = () =>
     'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
-/** Returns the document's id from a request: `documentId`, or the hash in Apollo's protocol. */
 function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;

@@ -1,11 +1,10 @@
-/** Serves the schema as text, for people and code generators. Supports conditional requests. */
+/** Serves the GraphQL schema as text, for people and code generators. */
 import type { Request, Response } from 'express';
 import { type GraphQLSchema, lexicographicSortSchema, printSchema } from 'graphql';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 import { schema } from '../schema/schema.js';
 
-/** The schema's URL path, relative to `/graphql`. */
 export const SDL_PATH = '/schema.graphql';
 
 /** @param isPublic whether the site allows introspection */
@@ -14,7 +13,7 @@ export function createSdl(isPublic: boolean): (req: Request, res: Response) => P
   return async (req, res) => {
     if (!isPublic) throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(printSorted(schema))); // print the schema on the first request
+    body ??= new KeptBody(Buffer.from(printSorted(schema)));
     res.setHeader('Content-Type', 'text/plain; charset=utf-8');
     await body.send(res);
   };

@@ -1,12 +1,11 @@
 /**
- * Serves subscriptions over server-sent events, with graphql-sse's handler in both of its modes.
+ * Serves subscriptions over server-sent events, in both modes of graphql-sse.
  * - In single connection mode, tokens are signed and not stored. A stream exists only while its client is connected.
- * - A slow reader pauses the stream's operations, so each operation keeps only one result in memory. A POST that
- * contains a query is answered only after the client has read all earlier results. A client that reads nothing for a
- * long time is disconnected (`dropStalled` in app.ts).
- * - If an event source fails, its operation ends with a result that contains the error. The stream's other operations
- * continue.
- * - When the gateway stops, it ends its streams without `complete`, so that clients reconnect.
+ * - A slow reader pauses the stream's operations, so each operation keeps only one result in memory. The response to a
+ *   POST waits until the client has read all earlier results. `dropStalled` in app.ts disconnects a client that stops
+ *   reading.
+ * - If an event source fails, its operation ends with an error result. Other operations of the stream continue.
+ * - A gateway that stops ends its streams without the event `complete`, so that clients reconnect.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
@@ -31,7 +30,7 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 export interface Pipeline {
   /**
-   * @returns a request's parameters, in which the document's text replaces its id
+   * @returns a request's parameters, with a persisted document's id replaced by the document's text
    * @throws HttpError
    */
   readParams(req: Request): Promise<Params>;
@@ -46,48 +45,41 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
-    /**
-     * Subscribes to an operation. Errors in the results still contain internal details, which `maskError` must remove.
-     */
+    /** Subscribes to an operation. Errors in the results may contain internal details, which `maskError` removes. */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
 }
 
 /**
- * Limits for streams. Without `take`, the number of streams is unlimited; without `keep`, the size of subscriptions is
+ * Limits for streams. Without `take`, the number of streams is unlimited. Without `keep`, the size of subscriptions is
  * unlimited.
  */
 export interface StreamLimits {
   /**
-   * Counts a stream against a caller's limit. Returns a function that stops counting the stream.
+   * Counts a stream against the caller's limit.
+   * @returns a function that stops counting the stream
    * @throws HttpError 429, 503
    */
   take?: (req: Request) => () => void;
   /**
-   * Counts the characters in a subscription's text against a caller's limit, because the text stays in memory until the
-   * subscription ends. Returns a function that subtracts the characters from the caller's count.
+   * Counts the characters of a subscription's text, which stays in memory, against the caller's limit.
+   * @returns a function that stops counting the characters
    */
   keep?: (req: Request, characters: number) => () => void;
   /** Maximum number of subscriptions in one stream. */
   operations?: number;
 }
 
-/**
- * An event stream. A stream has one operation in distinct connections mode, and several operations in single connection
- * mode.
- */
+/** An event stream. In distinct connections mode, a stream has exactly one operation. */
 interface Stream {
   res: Response;
-  /**
-   * The caller's name in single connection mode. In distinct connections mode, the fields `owner` and `token` are
-   * empty.
-   */
+  /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
   owner: string;
   token: string;
-  /** For each active subscription, a function that stops counting it against the caller's limits. */
+  /** For each active operation, a function that stops counting the operation against the caller's limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, event ids of the results that are not yet sent. */
+  /** Event ids of the unsent results, in distinct connections mode only. */
   eventIds: (bigint | undefined)[];
   /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -96,7 +88,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** The stream to which the request's token belongs; undefined if the client has not opened that stream. */
+  /** The stream that the request's token identifies. Undefined if the client has not opened that stream. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -106,7 +98,7 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** Maximum time between creating a token and connecting its stream. Clients usually connect immediately. */
+/** Time in milliseconds within which a client must open the stream for a new token. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
@@ -119,7 +111,6 @@ export class EventStreams {
   private readonly limits: Required<StreamLimits>;
   private readonly secret = randomBytes(32);
   private readonly open = new Set<Response>();
-  /** Streams in single connection mode, by token. */
   private readonly shared = new Map<string, Stream>();
   private isClosed = false;
 
@@ -127,7 +118,7 @@ export class EventStreams {
     authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
     onSubscribe: ({ context }) => this.prepare(context),
     onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
-    validate: () => [], // `prepare` has already validated the operation
+    validate: () => [],
     execute: run,
     subscribe: run,
   });
@@ -163,7 +154,7 @@ export class EventStreams {
     await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
   }
 
-  /** Ends all streams without reporting their operations as complete, and refuses new streams. */
+  /** Ends all streams without the event `complete`, and refuses new streams. */
   close(): void {
     this.isClosed = true;
     for (const res of this.open) res.end();
@@ -196,7 +187,7 @@ export class EventStreams {
     await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
   }
 
-  /** @throws HttpError if the caller must not open another stream */
+  /** @throws HttpError if the caller has too many streams */
   private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
     const give = this.limits.take(req);
     const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
@@ -211,7 +202,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // free the operation's id, because graphql-sse keeps it even if the operation is rejected
+    // free the operation's id, because graphql-sse keeps the id of a rejected operation
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -230,10 +221,7 @@ export class EventStreams {
     else this.send(stream, body, headers);
   }
 
-  /**
-   * Passes a request to graphql-sse. A GET is passed as a POST, because `readParams` has already read and checked the
-   * parameters.
-   */
+  /** Passes a request to graphql-sse, always as a POST, because `readParams` has already read the parameters. */
   private async ask(
     context: Exchange,
     { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
@@ -243,7 +231,6 @@ export class EventStreams {
     return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
   }
 
-  /** Implements the hook `onSubscribe`: parses and checks an operation before it runs. */
   private async prepare(exchange: Exchange) {
     const { req, res, params, cursor, stream } = exchange;
     const { schema, ...steps } = this.pipeline.prepare({ req, res, params, cursor });
@@ -267,7 +254,7 @@ export class EventStreams {
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
-        // the query continues, and its text stays in memory, even if the client disconnects
+        // the query continues and uses memory even if the client disconnects
         const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
@@ -306,7 +293,7 @@ export class EventStreams {
    */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // a request for a persisted document is shorter than the document, because it contains only the document's id
+    // a request for a persisted document contains only the id, so the document itself is larger
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -323,7 +310,7 @@ export class EventStreams {
     operations.add(exchange.end);
   }
 
-  /** Implements the hook `onOperation`: sends results at the reader's pace. */
+  /** Implements the graphql-sse hook `onOperation`: sends results no faster than the client reads them. */
   private adapt(exchange: Exchange, result: Result): Result {
     const { stream } = exchange;
     if (stream && 'next' in result)
@@ -341,7 +328,7 @@ export class EventStreams {
       this.open.delete(res);
       void messages.return();
     });
-    // ignore write errors after a disconnect, because the 'close' event that follows ends the stream
+    // ignore write errors after a disconnect, because the event 'close' also ends the stream
     res.on('error', () => {});
     if (res.closed || res.locals.isStale) res.destroy();
     else res.writeHead(200, headers);
@@ -359,11 +346,10 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
   return { req, res, stream, params, cursor, end: () => {} };
 }
 
-/** Sends graphql-sse's messages, and adds event ids. */
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // skip pings while the client does not read, because an unread ping would make the connection look alive
+    // skip pings while the client does not read: an unread ping would make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));
@@ -371,7 +357,6 @@ async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<s
   if (!isOver(res)) res.end();
 }
 
-/** Reads a result from the source only after the client has received the previous result. */
 function paced(
   source: AsyncGenerator<ExecutionResult>,
   {
@@ -402,14 +387,14 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // ignore errors from a source that is no longer read
+    void source.return(undefined).catch(() => {});
     return { done: true, value: undefined };
   };
   return {
     next: async () => {
       const value = await read();
       if (!value) return await end();
-      // the database might be unavailable: end the stream, so that the client reconnects and tries again
+      // end the stream if the database is unavailable, so that the client reconnects and tries again
       if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
         stream.res.end();
         return await end();
@@ -427,10 +412,9 @@ function paced(
 
 let turn: Promise<void> | undefined;
 
-/** Waits until the last message is written, and a slow reader has caught up. */
+/** Waits until the stream's last message is written and a slow reader has caught up. */
 async function untilTaken(stream: Stream): Promise<void> {
   const { res } = stream;
-  // all streams wait for the same `setImmediate` callback
   turn ??= new Promise((resolve) => {
     setImmediate(() => {
       turn = undefined;
@@ -458,8 +442,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * Rejects an operation. In single connection mode, the response contains the errors. In distinct connections mode, the
- * stream sends the errors as a result.
+ * Rejects an operation. In single connection mode, the response to the POST contains the errors. In distinct
+ * connections mode, the stream does.
  */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
@@ -471,7 +455,7 @@ async function* only(result: ExecutionResult): AsyncGenerator<ExecutionResult> {
   yield result;
 }
 
-/** Removes HTTP details from errors, because the response header is already sent. */
+/** Removes HTTP status and headers from errors, because the response header has already been sent. */
 function withPlainErrors(result: ExecutionResult): ExecutionResult {
   return result.errors ? { ...result, errors: result.errors.map(toPlain) } : result;
 }
@@ -491,7 +475,7 @@ function toPlain(error: Error): GraphQLError {
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
 
 /**
- * Returns whether the client wants an event stream. The `Accept` header must contain `text/event-stream`; a wildcard is
+ * Returns whether the client wants an event stream. The `Accept` header must name `text/event-stream`; a wildcard is
  * not enough.
  */
 function wantsStream(req: Request, stream: Stream | undefined): boolean {
