@@ -105,9 +105,8 @@ interface NodeId {
 }
 
 /**
- * Parses a global id. For a malformed id, returns an empty type name, which `maySee` rejects.
- *
- * Never throws, because an error during cost computation would fail the whole document.
+ * Parses a global id. For a malformed id, returns an empty type name, which `maySee` rejects. Never throws, because an
+ * error during cost computation would fail the whole document.
  */
 function readGlobalId(globalId: string): NodeId {
   const [, typename = '', id = globalId] = /^(\w+):(.+)$/s.exec(Buffer.from(globalId, 'base64').toString()) ?? [];

@@ -151,10 +151,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all resolvers return a rejected promise instead of throwing an error.
- *
- * If a list item threw synchronously, the executor would abandon the list. Unhandled rejections of earlier items would
- * then end the process.
+ * Makes all resolvers return a rejected promise instead of throwing an error. If a list item threw synchronously, the
+ * executor would abandon the list. Unhandled rejections of earlier items would then end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {

@@ -13,10 +13,8 @@ export interface EventCursor {
 }
 
 /**
- * Yields the events after the client's cursor, and records each event's id.
- *
- * The header `Last-Event-ID` overrides the argument `after`, because a browser that reconnects sends the original
- * `after` again.
+ * Yields the events after the client's cursor, and records each event's id. The header `Last-Event-ID` overrides the
+ * argument `after`, because a browser that reconnects sends the original `after` again.
  * @param isResumable returns whether a client can resume after an event without missing events
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */

@@ -1,8 +1,6 @@
 /**
- * Reads pages of lists, and batches of values, without Prisma's pagination.
- *
- * For a page of a nested list, Prisma would read the whole list. After a cursor whose row was deleted, Prisma would
- * return no rows.
+ * Reads pages of lists, and batches of values, without Prisma's pagination. For a page of a nested list, Prisma would
+ * read the whole list. After a cursor whose row was deleted, Prisma would return no rows.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -275,9 +273,8 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader. One call of `load` loads all keys requested in the same turn of the event loop.
- *
- * The loader does not cache, so that a mutation's response contains the changed values.
+ * Returns a batching loader. One call of `load` loads all keys requested in the same turn of the event loop. The loader
+ * does not cache, so that a mutation's response contains the changed values.
  * @param load returns the values by key, and omits keys without a value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

@@ -213,9 +213,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that adds up the weights of all fields in a selection set, including its fragments.
- *
- * Each selection set is visited only once. A recursive selection set weighs 0; validation rejects it anyway.
+ * Returns a function that adds up the weights of all fields in a selection set, including its fragments. Each selection
+ * set is visited only once. A recursive selection set weighs 0; validation rejects it anyway.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();

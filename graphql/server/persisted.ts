@@ -1,8 +1,7 @@
 /**
- * Finds trusted documents by id. A client can send a document's id instead of its text.
- *
- * Trusted documents pass the same checks as other documents. Yoga's plugin supports neither event streams, nor callers,
- * nor trusted documents sent as text.
+ * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents pass the same
+ * checks as other documents. Yoga's plugin supports neither event streams, nor callers, nor trusted documents sent as
+ * text.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';

@@ -1,4 +1,4 @@
-/** Lets clients discover the WLCG Tape REST API at a well-known path. */
+/** Serves the discovery document of the WLCG Tape REST API at a well-known path. */
 import type { Request, RequestHandler } from 'express';
 import type { Config } from '../../src/config/config.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
@@ -8,7 +8,9 @@ export const TAPE_PATH = '/tape_rest/v1';
 
 type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
-/** Returns the gateway's URL. @throws HttpError 400 if the gateway's host is not in the configuration or the request */
+/**
+ * Returns the gateway's URL from the configuration or the `Host` header. @throws HttpError 400 if neither contains it
+ */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host is missing: it must name the gateway');
@@ -17,11 +19,10 @@ function ownUrl({ publicUrl }: Named, req: Request): string {
 
 export const apiUrl = (config: Named, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
 
-/** Returns the site's name, which clients use in targeted metadata. */
+/** Returns the site's name, to which clients address targeted metadata. */
 export const siteNameOf = (config: Named, req: Request): string =>
   config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 
-/** Creates the handler that serves the discovery document without authentication. */
 export function createDiscovery(config: Named): RequestHandler {
   return (req, res) => {
     res.json({

@@ -1,4 +1,4 @@
-/** The endpoints of the WLCG Tape REST API, version 1. */
+/** Endpoints of the WLCG Tape REST API, version 1. */
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { secondsOf } from '../../src/core/time.js';
@@ -32,7 +32,6 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   sendText(res, 201, JSON.stringify({ requestId }));
 }
 
-/** Returns the quota that the body names, or else the caller's default quota. */
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
@@ -70,7 +69,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** The request id that gfal2 sends if its user does not give an id. */
+/** Request id that gfal2 sends if the user gives none. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -92,7 +91,7 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // send a partial response, which the specification allows: the client sends the remaining paths again
+  // truncate long lists: the specification allows a partial response, and the client repeats the remaining paths
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);
@@ -113,7 +112,7 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
 }
 
-/** Converts a time to whole seconds, the format of times in the WLCG Tape REST API. */
+/** Converts a time to whole seconds since 1970. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
 function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow) {

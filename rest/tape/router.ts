@@ -1,6 +1,6 @@
 /**
- * The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists Tapegate's choices where the
- * specification leaves them open.
+ * Routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists Tapegate's choices where the specification
+ * leaves them open.
  */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';
@@ -22,10 +22,10 @@ const routes: Route[] = [
 /** Creates the router, which must be mounted at `TAPE_PATH`. */
 export const createTapeRouter = (contextOf: (req: Request) => Context): Router => createRouter(routes, contextOf);
 
-/** Creates the handler that sends errors from the API and from file downloads as problem details (RFC 7807). */
+/** Creates the error handler, which sends problem details (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);
 
-/** Returns status 429 for an exceeded limit, because status 403 would mean that a retry cannot help. */
+/** Returns status 429 for an exceeded limit, because clients do not retry after status 403. */
 const statusOf = (error: unknown, status: number): number =>
   error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
 

@@ -1,4 +1,4 @@
-/** Schemas for JSON request bodies in the REST contract and the WLCG Tape REST API. */
+/** Schemas for the JSON request bodies of the REST contract and the WLCG Tape REST API. */
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -13,10 +13,7 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/**
- * The user whose quota is charged. The user is the only required field in a request body. An empty name counts as an
- * unknown user.
- */
+/** The user whose quota is charged. An empty name counts as an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -31,7 +28,7 @@ const common = {
 
 export const requestChange = z.object(common);
 
-/** `files` is a list of paths, or one string with one path per line. */
+/** The field `files` is a list of paths, or one string with one path per line. */
 export const newRequest = z.object({
   ...common,
   patterns: optionalString,
@@ -49,8 +46,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a request body in the REST contract's format. Accepts any Content-Type or none, and a bare object instead of an
- * array of one object. Ignores unknown fields.
+ * Reads a request body in the REST contract's format. Accepts any Content-Type, and a bare object instead of an array
+ * of one object.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -60,15 +57,12 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // take a legacy caller's name from the quota in the body
+  // the quota's user is the name of an unauthenticated caller
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }
 
-/**
- * Maximum number of characters in a path that a client sends. Every logical path is within the maximum, even when
- * percent-encoded.
- */
+/** Maximum number of characters in a path from a client. The longest logical path fits even when percent-encoded. */
 const MOST_GIVEN = 8192;
 
 const filledString = string
@@ -77,12 +71,12 @@ const filledString = string
     error: ({ input }) => `must be text: ${quote(String(input))}`,
   });
 
-/** Matches ISO 8601 durations such as P2D, PT12H or P1Y2M3W4DT5H6M7.5S. */
+/** Matches ISO 8601 durations such as P2D or PT12H. */
 const DURATION =
   /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
 
 const DAY = 24 * 3600;
-/** Number of seconds in each unit of a duration. A year has 365 days, and a month has 30 days. */
+/** Number of seconds in each unit of a duration. A year counts as 365 days, and a month as 30 days. */
 const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
 const MOST_SECONDS = 100 * 365 * DAY;
 
@@ -95,7 +89,7 @@ const duration = filledString.transform((text, ctx) => {
   return z.NEVER;
 });
 
-/** Parses a list. Stops at the first invalid item, because a body can contain a million items. */
+/** Stops at the first invalid item, because a list can contain a million items. */
 const listOf = <Item extends z.ZodType>(item: Item) =>
   z
     .array(z.unknown(), must('a list'))
@@ -114,7 +108,6 @@ const listOf = <Item extends z.ZodType>(item: Item) =>
       return items;
     });
 
-/** A stage request's body. Unknown fields and metadata for other sites are ignored. */
 const stageBody = z.object({
   files: listOf(
     z.object(
@@ -132,7 +125,7 @@ const stageBody = z.object({
 
 export const pathsBody = z.object({ paths: listOf(filledString) });
 
-/** Reads a body of the WLCG Tape REST API. @throws HttpError 400, 413, 415; InvalidInputError */
+/** @throws HttpError 400, 413, 415; InvalidInputError */
 export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promise<T> {
   const value = await readJsonBody(req);
   if (isObject(value)) return parse(schema, value);
@@ -141,12 +134,11 @@ export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promi
 
 interface StagedFile {
   path: string;
-  /** The path exactly as the client sent it. */
   given: string;
   lifetimeSeconds: number | undefined;
 }
 
-/** Reads a stage request's body. @returns the files, and the distinct quotas in their metadata for this site */
+/** Reads the body of a stage request. @returns the files, and the distinct quotas in their metadata for this site */
 export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
   const { files } = await readTapeBody(req, stageBody);
   const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);
@@ -160,7 +152,6 @@ export async function readStage(req: Request, siteName: string): Promise<{ files
   };
 }
 
-/** Returns the quota from the metadata for this site, or else from the metadata for all sites. */
 function findQuota(metadata: unknown, siteName: string): string | undefined {
   for (const site of [siteName, 'default']) {
     const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;
@@ -169,10 +160,9 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
   return undefined;
 }
 
-/** Maximum number of errors in one message. */
 const MOST_FAULTS = 5;
 
-/** Parses a value. @throws InvalidInputError that describes the errors in up to five fields */
+/** @throws InvalidInputError that describes the errors in up to five fields */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -188,7 +178,6 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
 }
 
-/** Describes a value for an error message, such as `an array of 3`. */
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;

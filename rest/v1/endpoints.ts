@@ -1,7 +1,4 @@
-/**
- * The endpoints of the REST contract: handlers, inputs and responses. The routes, the OpenAPI document and the page
- * that shows the document are generated from the table of endpoints.
- */
+/** Endpoints of the REST contract. The routes and the OpenAPI document are generated from this table. */
 import type { ErrorRequestHandler, Request, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../../src/domain/context.js';
@@ -23,9 +20,8 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** The endpoint's path after the REST contract's prefix, with parameters in braces. */
   path: string;
-  /** The method's name in generated clients. */
+  /** Name of the method in generated clients. */
   name: string;
   handler: Handler;
   summary: string;
@@ -33,7 +29,6 @@ export interface Endpoint {
   parameters: readonly Parameter[];
   body?: readonly { form: JsonSchema; example: object }[];
   answer: { form: JsonSchema; description: string; example: object };
-  /** Errors that this endpoint can return in addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
 }
 
@@ -229,7 +224,7 @@ export const commonErrors: Readonly<Record<number, string>> = {
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);
 
-/** Returns a body's schema: an array of one object, or a bare object. */
+/** Returns the schema of an endpoint's request body: an array of one object, or a bare object. */
 export function bodyForm({ body = [] }: Endpoint): JsonSchema {
   return { oneOf: body.flatMap(({ form }) => [arrayOfOne(form), form]) };
 }

@@ -1,4 +1,4 @@
-/** The endpoint for tape files: sections 2.4 and 4.5 of the REST contract. */
+/** Endpoint for tape files (sections 2.4 and 4.5 of the REST contract). */
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { type Stage, stageOfLetter } from '../../src/core/stages.js';
@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** Parses a URL's query. A percent sign that is not followed by two hexadecimal digits stands for itself. */
+/** Parses a URL's query. A percent sign without two hexadecimal digits stands for itself. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {
@@ -37,7 +37,7 @@ function readQuery(req: Request): URLSearchParams {
   return searchParams;
 }
 
-/** Returns a parameter's value. Rejects a repeated parameter, because its values might differ. */
+/** Rejects a repeated parameter, because its values might differ. */
 function readOne(query: URLSearchParams, name: string): string | undefined {
   const values = query.getAll(name);
   if (values.length > 1) throw new InvalidInputError(name, `must be given once, not ${values.length} times`);

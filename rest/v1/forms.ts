@@ -1,6 +1,6 @@
 /**
- * JSON Schemas for the REST contract: the values in section 2 and the bodies in section 4. The OpenAPI document
- * contains the schemas, and tests check responses against them.
+ * JSON Schemas for the values (section 2) and bodies (section 4) of the REST contract. Tests check responses against
+ * the schemas.
  */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
@@ -11,7 +11,7 @@ const letters = Object.values(stageLetters).join('');
 
 export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
 
-/** Returns the schema for an array of exactly one object, which is the form of every body in the REST contract. */
+/** Returns the schema of a request or response body: an array of exactly one object. */
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
@@ -26,10 +26,7 @@ const time = (description: string) =>
   }) as const;
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
-/**
- * Returns the schema for an object in a response. The object must contain every listed property that is not optional,
- * and must not contain other properties.
- */
+/** Returns the schema for an object in a response, which must not have additional properties. */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
   return { type: 'object', properties, required, additionalProperties: false };
@@ -178,7 +175,6 @@ export const forms = {
   },
 } satisfies Record<string, JsonSchema>;
 
-/** The query parameters of `GET /files`. */
 export const queryForms = {
   match: { type: 'string', maxLength: 2048, pattern: '^[^\\u0000]*$' },
   stages: { type: 'string', pattern: `^[${letters}${letters.toLowerCase()}]*$` },

@@ -1,6 +1,4 @@
-/**
- * The OpenAPI 3.1 document of the REST contract, generated from the table of endpoints and served at `/openapi.json`.
- */
+/** The OpenAPI 3.1 document of the REST contract, served at `/openapi.json`. */
 import type { RequestHandler } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod } from '../../src/gateway/http/http-body.js';
@@ -9,7 +7,6 @@ import { arrayOfOne, forms, refTo } from './forms.js';
 
 export const REST_PREFIX = '/tape_control/api/v1';
 
-/** The document's description, which explains the rules for all endpoints. */
 const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
 
 Every body, including an error, is a JSON array of exactly one object. An error object contains the message twice, as \`error\` and \`error_msg\`.
@@ -17,15 +14,11 @@ Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional di
 In request bodies, null or an empty string is treated as a missing field, unless the description says otherwise. Unknown fields are ignored.
 HEAD returns the response to GET without the body. A method that a path does not support returns 405 with \`Allow\`.`;
 
-/**
- * Creates the handler that answers GET and HEAD requests for the OpenAPI document.
- * @param publicUrl the gateway's URL for users
- */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // create the document on the first request
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl)));
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };
@@ -36,7 +29,7 @@ export function formatRest(publicUrl?: string): string {
 }
 
 /**
- * Describes the API as an OpenAPI document.
+ * Describes the REST contract as an OpenAPI document.
  * @param publicUrl the gateway's URL for users; by default, the host that serves the document
  */
 export function describeRest(publicUrl = '') {
@@ -111,8 +104,7 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns an endpoint's errors by status: the errors that all endpoints share, and the endpoint's own errors. The
- * endpoint's own text replaces the shared text for the same status.
+ * Returns an endpoint's errors by status. An endpoint's own text takes precedence over the common text for a status.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

@@ -1,13 +1,12 @@
-/** Converts between logical paths and paths in file URLs, which the WLCG Tape REST API also accepts. */
+/** Converts between logical paths and file URLs. The WLCG Tape REST API accepts both. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** The start of the path in every file URL, before the file's logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path for a client's path, with single slashes and without a trailing slash. If the client's path
- * begins with `WEBDAV_ROOT`, as in gfal2's requests, removes the prefix and decodes percent-encoding. The caller
- * rejects invalid paths, such as paths with `..`.
+ * Returns the logical path for a path from a client, without duplicate or trailing slashes. Removes the prefix
+ * `WEBDAV_ROOT`, which gfal2 sends, and then decodes percent-encoding. Does not reject invalid paths, such as paths
+ * with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
@@ -15,7 +14,7 @@ export function toLogicalPath(given: string): string {
   return path.startsWith(`${WEBDAV_ROOT}/`) ? decode(path.slice(WEBDAV_ROOT.length)) : path;
 }
 
-/** Decodes a path. Invalid percent-encoding stays unchanged, because some clients do not encode paths. */
+/** Keeps invalid percent-encoding unchanged, because some clients do not encode paths. */
 function decode(path: string): string {
   try {
     return decodeURIComponent(path);
@@ -25,7 +24,7 @@ function decode(path: string): string {
 }
 
 /**
- * Returns a URL's logical path, with single slashes and without a trailing slash; empty for the root.
+ * Returns the logical path in a URL, without duplicate or trailing slashes; empty for the root.
  * @param below percent-encoded part of the URL after the root
  * @throws HttpError 400
  */
@@ -39,7 +38,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** Returns the path in a file's or directory's URL. @param prefix path of the gateway's URL */
+/** Returns the URL path of a file or directory. @param prefix path of the gateway's URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

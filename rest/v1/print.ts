@@ -1,7 +1,4 @@
-/**
- * Writes the OpenAPI document to rest/openapi.json. `npm run schema` runs this script. A test checks that the committed
- * file is current.
- */
+/** Writes the OpenAPI document to rest/openapi.json. Run this script with `npm run schema`. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';

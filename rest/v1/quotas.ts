@@ -1,4 +1,4 @@
-/** The endpoint for quotas: sections 2.3, 2.5 and 4.6 of the REST contract. */
+/** Endpoint for quotas (sections 2.3, 2.5 and 4.6 of the REST contract). */
 import type { Request, Response } from 'express';
 import { formatJson } from '../../src/core/text/json.js';
 import type { Context } from '../../src/domain/context.js';

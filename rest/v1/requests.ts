@@ -1,4 +1,4 @@
-/** The endpoints for requests: sections 2.1, 2.2 and 4.1 to 4.4 of the REST contract. */
+/** Endpoints for requests (sections 2.1, 2.2 and 4.1 to 4.4 of the REST contract). */
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import { InvalidInputError } from '../../src/core/errors.js';
@@ -42,7 +42,7 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** Returns the times at which a request made progress. Unknown times are omitted. */
+/** Returns the times of a request's progress. Omits unknown times. */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,
@@ -94,7 +94,7 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`. Errors about an input field contain the field's name in the contract. */
+/** Calls `work`. Replaces input field names in errors with the REST contract's names. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

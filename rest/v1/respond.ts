@@ -1,6 +1,6 @@
 /**
- * Sends responses of the REST contract. A body is an array of one object. The header `Content-Type` is exactly
- * `application/json`, without a charset. The header `Vary` is always `Accept, Accept-Encoding`.
+ * Sends responses of the REST contract. A body is an array of one object, and the `Content-Type` header is
+ * `application/json` without a charset.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
@@ -34,8 +34,8 @@ export function sendError(res: Response, error: unknown): void {
 }
 
 /**
- * Pages of a list that is sent to a client. The sender calls `took` with the number of bytes that the client has read.
- * The list is aborted when `signal` aborts.
+ * Pages of a list. The sender reports to `took` how many bytes the client has read. The list aborts when `signal`
+ * aborts.
  */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
@@ -45,7 +45,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
 /** Maximum number of bytes per write. The next write waits until the client has read the previous bytes. */
 const PART_BYTES = 64 * 1024;
 
-/** Sends a list's pages as one JSON list between `head` and `tail`, at the client's pace. */
+/** Sends the items of all pages as one JSON list between `head` and `tail`. Waits for slow clients. */
 export async function sendList<Item>(
   res: Response,
   {
@@ -70,7 +70,7 @@ export async function sendList<Item>(
 }
 
 /**
- * Sends the bytes of all pages between `head` and `tail`, at the client's pace.
+ * Sends the bytes of all pages between `head` and `tail`. Waits for slow clients.
  * @throws Error if the client disconnects or the list is aborted
  */
 export async function sendBytes(
@@ -82,11 +82,11 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // after the response has started, breaking the connection is the only way to report a failure
+    // after the response has started, only a broken connection can report a failure
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // join a page's many small parts into one write
+    await write({ res, body }, Buffer.concat(waiting), pages);
     waiting = [];
   }
   waiting.push(Buffer.from(tail));
@@ -100,7 +100,6 @@ const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) =>
 
 interface Out {
   res: Response;
-  /** The stream for the body: the response, or the encoder if the response is compressed. */
   body: Writable;
 }
 

@@ -5,7 +5,7 @@ import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
-/** A path and its handlers. HEAD is answered like GET. A method without a handler is answered with status 405. */
+/** A path and its handlers. HEAD requests use the GET handler. A method without a handler returns status 405. */
 export interface Route {
   path: string;
   get?: Handler;

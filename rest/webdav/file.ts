@@ -48,8 +48,8 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
 }
 
 /**
- * Answers HEAD requests for a file on tape as StoRM and dCache do, with the tape copy's size and checksum. Clients send
- * HEAD for a file before they stage it.
+ * Answers HEAD requests for a file on tape with the tape copy's size and checksum, as StoRM and dCache do. Clients send
+ * HEAD before they stage a file.
  */
 function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
@@ -58,7 +58,7 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** Headers that describe a file, and that an error response must not contain. */
+/** Headers that describe the file, and that an error response must not contain. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
@@ -70,7 +70,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // use status 415 as StoRM does: clients read 409 as "already exists", and then create directories or remove the file
+  // use status 415 as StoRM does: after 409, clients assume that the file exists, and might remove it
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -85,8 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. If Tapegate knows a gateway on a host that mounts the disk,
- * redirects the client to that gateway instead.
+ * Returns the error for a copy that this gateway cannot open. Redirects the client if a gateway on another host mounts
+ * the disk.
  */
 async function explainClosed(
   ctx: Context,
@@ -132,10 +132,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
-/**
- * Returns a date for an HTTP header. Limits the year to the four digits that HTTP requires, because a file's time can
- * be in any year.
- */
+/** Returns a date for an HTTP header. Limits the year to four digits, as HTTP requires. */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
@@ -183,8 +180,8 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
 /**
- * Returns a copy's ETag. If an MD5 or SHA-256 checksum is known, it is the ETag, so that all gateways send the same
- * ETag for a file. Without an MD5 or SHA-256 checksum, the ETag identifies only this copy.
+ * Returns the ETag of a copy. A known MD5 or SHA-256 checksum serves as the ETag, so that all gateways send the same
+ * ETag for a file.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -196,14 +193,13 @@ function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): str
 }
 
 interface Validators {
-  /** Strong ETag, including its quotes. */
   etag: string;
   modifiedAt: Date;
 }
 
 /**
- * Checks a request's preconditions. @returns 304 if the client has the file, 412 if a precondition fails, otherwise
- * undefined
+ * Checks a request's preconditions. @returns 304 if the client already has the file, 412 if a precondition fails,
+ * otherwise undefined
  */
 function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
   const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
@@ -216,7 +212,6 @@ function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Val
   return timeOf(headers['if-modified-since']) >= modified ? 304 : undefined;
 }
 
-/** Returns whether the header `If-Range` matches the file. */
 function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validators): boolean {
   if (ifRange === undefined || ifRange === etag) return true;
   if (ifRange.includes('"')) return false;
@@ -225,12 +220,12 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** Parses the date in a header. If the header is absent, returns NaN, which makes all comparisons false. */
+/** Returns NaN for an absent header, because comparisons with NaN are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /**
- * Maximum number of ranges. A request that exceeds the maximum, or asks for more bytes than the file has, gets the
- * whole file.
+ * Maximum number of ranges in a request. The gateway sends the whole file if a request exceeds the maximum, or if its
+ * ranges exceed the file's size.
  */
 const MOST_RANGES = 1000;
 
@@ -258,9 +253,8 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * Names of the catalogue's checksum algorithms in the headers `Digest` and `Repr-Digest`, and how `Digest` encodes
- * their values. The davix client requests some algorithms under another name (`alias`), and expects that name in the
- * response. `Repr-Digest` always uses base64.
+ * Names of the catalogue's checksum algorithms in the headers `Digest` and `Repr-Digest`. The davix client requests
+ * some algorithms by another name (`alias`), and expects that name in the response.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -268,7 +262,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Values of the headers `Want-Digest` and `Want-Repr-Digest`. A value of `undefined` requests all known checksums. */
+/** Values of the headers `Want-Digest` and `Want-Repr-Digest`. Undefined requests all known checksums. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;
@@ -276,7 +270,7 @@ interface Wanted {
 
 const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
-/** Returns a copy's digest headers. @param checksums `algorithm:hex`; null if unknown */
+/** @param checksums in the form `algorithm:hex`; null if unknown */
 function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
@@ -300,15 +294,13 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   };
 }
 
-/** Normalises an algorithm's name for comparisons, because davix writes SHA256 for sha-256. */
+/** Normalizes the name of an algorithm, because davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
-/** Returns the names of the checksum algorithms in a header, without their weights. */
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /**
- * Returns whether the client wants a checksum by the algorithm `name`. @param refused matches an algorithm that the
- * client excludes
+ * Returns whether a header requests the algorithm `name`. @param refused matches an algorithm that the header excludes
  */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;

@@ -1,7 +1,4 @@
-/**
- * Answers PROPFIND with depth 0 or 1 (RFC 4918). Grid clients use PROPFIND to check a file before they read it, and to
- * list directories.
- */
+/** Answers PROPFIND with depth 0 or 1 (RFC 4918). Grid clients use PROPFIND to check files and to list directories. */
 import type { Request, Response } from 'express';
 import { quote } from '../../src/core/errors.js';
 import { type Entry, listDirectory, readEntry } from '../../src/domain/catalogue/directories.js';
@@ -10,10 +7,10 @@ import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { hrefOf, readLogicalPath } from '../v1/paths.js';
 
-/** Takes a limiter's slot for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
+/** Takes a limiter slot for a request. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/** Maximum number of entries in a listed directory. Clients can page through larger directories with GraphQL. */
+/** Maximum number of entries in a directory listing. GraphQL can page through larger directories. */
 const MOST = 10_000;
 
 /**
@@ -38,7 +35,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // release the slot when the response closes, because the response stays in memory until the client has read it
+  // release the slot when the response closes, because the response uses memory until the client has read it
   if (res.closed) leave();
   else res.once('close', leave);
 }
@@ -68,7 +65,7 @@ function present({ path, isDirectory, size, mtime }: Entry, href: string): strin
 
 const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 
-/** Escapes text for XML. Replaces most control characters, because paths can contain them but XML cannot. */
+/** Escapes text for XML, and replaces characters that XML does not allow. */
 function escapeXml(text: string): string {
   return text
     .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')

@@ -1,4 +1,4 @@
-/** Read-only WebDAV for the bytes of restored files: the subset that grid clients use. */
+/** Read-only WebDAV for restored files: the subset that grid clients use. */
 import type { Request, RequestHandler } from 'express';
 import type { Context } from '../../src/domain/context.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
@@ -10,16 +10,11 @@ const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
 interface TransferHandlers {
   copies: Copies;
-  /** Limiter for file downloads. */
   enter: Enter;
-  /** Limiter for directory listings. */
   enterDirectory: Enter;
 }
 
-/**
- * Creates the handler for WebDAV requests, which must be mounted at `WEBDAV_ROOT`.
- * @param contextOf returns a request's context
- */
+/** Creates the handler for WebDAV requests, which must be mounted at `WEBDAV_ROOT`. */
 export function createBytesHandler(
   contextOf: (req: Request) => Context,
   { copies, enter, enterDirectory }: TransferHandlers,

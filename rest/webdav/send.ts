@@ -1,9 +1,9 @@
-/** Sends a copy's bytes at the client's pace. */
+/** Sends the bytes of a copy, and waits for slow clients. */
 import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/disk-copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies for the WebDAV endpoint, which does not access disks itself. */
+/** Opens copies on restore disks for the WebDAV endpoint. */
 export interface Copies {
   /** @param isPublic whether to open the copy only if all users on the host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
@@ -12,7 +12,7 @@ export interface Copies {
 /** An open copy, which the caller must close. */
 export interface OpenCopy {
   mtimeNs: bigint;
-  /** Reads from a position until the buffer is full or the copy ends. @returns the number of bytes that were read */
+  /** Reads from a position until the buffer is full or the copy ends. @returns the number of bytes read */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
   /** Closes the copy without waiting for a disk that hangs. */
@@ -21,7 +21,6 @@ export interface OpenCopy {
 
 export interface ClosedCopy {
   closed: 'absent' | 'gone' | 'changed' | 'private' | 'busy';
-  /** Message for operators. */
   message: string;
 }
 
@@ -30,11 +29,11 @@ export interface Range {
   length: number;
 }
 
-/** Size of each of the two buffers, in bytes. One buffer is filled while the other buffer is sent. */
+/** Size in bytes of each of the two buffers. While one buffer is being sent, the other is filled. */
 const CHUNK = 512 * 1024;
 
 /**
- * Sends a response's parts, and ends the response. Each part is a text followed by a range of the copy.
+ * Sends the parts of a response, and ends the response. A part is a text followed by a range of the copy.
  * @throws Error if the client disconnects or the copy has changed; the caller must break the connection
  */
 export async function sendParts(
@@ -54,7 +53,7 @@ export async function sendParts(
       const count = await copy.read(wanted, range.start + sent);
       if (count === 0) throw new HttpError(415, 'the copy shrank while it was being read');
       sent += count;
-      // check for changes before the last bytes are sent, because a complete response must be correct
+      // check for changes before sending the last bytes, because a complete response must be correct
       if (sent === range.length && !(await copy.isUnchanged()))
         throw new HttpError(415, 'the copy was changed while it was being read');
       writer.write(count);
@@ -68,13 +67,13 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Resumes the caller that waits until the buffer can be reused. Only one caller can wait. */
+  /** Only one caller can wait for the buffer. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // use a single listener for the whole response, because each listener takes memory
+    // use one listener for the whole response, because each listener uses memory
     res.once('close', () => this.wake?.());
   }
 
@@ -86,7 +85,7 @@ class Writer {
     });
   }
 
-  /** Waits until the buffer can be reused. @throws Error if the client has disconnected */
+  /** @throws Error if the client has disconnected */
   async written(): Promise<void> {
     if (this.isWriting && !this.isGone()) {
       await new Promise<void>((resolve) => {

@@ -1,6 +1,6 @@
 /**
- * Adopts a django-nla_control installation's data, and reports how Tapegate's data differs. An adoption can be
- * repeated: it skips data that has not changed in the source.
+ * Adopts the data of a django-nla_control installation, and reports differences. A repeated adoption skips data that
+ * has not changed in the source.
  */
 import type { PoolClient } from 'pg';
 import { messageOf, UnavailableError } from '../core/errors.js';
@@ -18,16 +18,15 @@ import { adoptRequests, adoptSentEmails, endGone } from './requests.js';
 import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
-  /** Whether to report the changes without writing anything. */
   isTrial: boolean;
-  /** Directory that contains the archive paths, which are links to copies. */
+  /** Directory of the archive paths, which are links to copies. */
   archiveRoot: string;
 }
 
 /**
- * Adopts a source's data.
+ * Adopts the data of a source database.
  * @param source URL of the source's database
- * @param report reports a difference between the source and Tapegate
+ * @param report receives each difference between the source and Tapegate
  * @throws SourceError
  */
 export async function adopt(
@@ -72,10 +71,7 @@ async function adoptLoaded(
   return counts;
 }
 
-/**
- * Adds restore disks, and reports disks that cannot be added. @returns the mount points of the disks that cannot be
- * added
- */
+/** @returns the mount points of the disks that cannot be added */
 async function adoptDisks(
   ctx: Context,
   client: PoolClient,

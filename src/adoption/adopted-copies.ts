@@ -1,8 +1,7 @@
 /**
- * Adopts copies in place, on the source's restore disks. Copies stay until the adoption is finished, even if they are
- * not in a request, because a later adoption might add a request. Until the adoption is finished, copies also keep
- * their names in the source (old names). Each old name is recorded with its file's inode, so that the name can be
- * removed safely.
+ * Adopts copies in place, on the source's restore disks. Adopted copies stay until the adoption is finished, even
+ * without a request, because a repeated adoption might add the request. Until then, copies also keep their old names
+ * from the source. The database records the inode of each old name, so that the name can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -22,7 +21,6 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of Tapegate's restore disk with the same mount point; null if Tapegate does not use the mount point. */
   id: number | null;
 }
 
@@ -40,7 +38,6 @@ export interface SourceCopy {
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Id of Tapegate's restore disk that contains the copy; null if no disk contains it. */
   diskId: number | null;
   mountpoint: string | null;
 }
@@ -70,12 +67,12 @@ export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** The copy's path in the source; null if the copy has the same path in Tapegate. */
+  /** Path of the copy in the source; null if the copy has the same path in Tapegate. */
   sourcePath: string | null;
 }
 
 /**
- * Moves files to RESTORED and records their copies, unless their catalogue rows have changed since the check.
+ * Moves files to RESTORED and records their copies. Skips files whose catalogue rows have changed since the check.
  * @returns the ids of the moved files
  */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
@@ -88,7 +85,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    // the deleted recalls cannot be running, because their files are ONTAPE
+    // none of the deleted recalls is running, because their files are ONTAPE
     await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`);
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
@@ -117,8 +114,8 @@ const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_dis
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
 /**
- * For each restore disk, reports the adopted copies that no request contains. Call this function after all requests
- * have been adopted.
+ * Reports, for each restore disk, the adopted copies that no request contains. Call this function after adopting all
+ * requests.
  */
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
@@ -136,7 +133,6 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
   }
 }
 
-/** Returns a page of adopted copies that no request contains, ordered by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
   return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnrequested} AND f.id > ${page.after}
@@ -150,11 +146,10 @@ export interface OldName {
   /** Id of the restore disk that contains the old name; null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
-  /** Inode of the file that had the old name. */
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** The file's current path; null if the file is no longer in the catalogue. */
+  /** Current path of the file; null if the file is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;
@@ -176,7 +171,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
 }
 
 export type RemovedName = Pick<OldName, 'fileId' | 'sourcePath' | 'diskId' | 'ino'> & {
-  /** The copy's ctime after the old name was removed; null if the copy did not have another name. */
+  /** Change time (ns) of the copy after the old name was removed. */
   ctimeNs: bigint | null;
 };
 

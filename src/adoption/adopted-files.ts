@@ -1,4 +1,4 @@
-/** Adopts files: adds files that the catalogue does not contain, and reports how known files differ. */
+/** Adopts files that the catalogue does not contain, and reports differences in known files. */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
 import { sql } from '../db/sql.js';
@@ -10,7 +10,7 @@ import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
 /**
- * Tapegate's stage letters, by the source's stage numbers. A restored file counts as on tape until its copy is adopted.
+ * Tapegate's stage letters by the source's stage numbers. A restored file counts as on tape until its copy is adopted.
  */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {
@@ -18,8 +18,8 @@ const namesThere: Record<string, string> = {
 };
 
 /**
- * Copies the source's files to the temporary table `source_chosen`. If several files have the same path, a restored
- * file takes precedence, then a file on disk, then a file on tape.
+ * Copies the source's files to the temporary table `source_chosen`. Of several files with the same path, chooses a
+ * restored file, or else a file on disk.
  */
 export async function chooseSourceFiles(client: PoolClient, { report }: Adopting): Promise<void> {
   await client.query(
@@ -78,10 +78,6 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
   }
 }
 
-/**
- * Yields the source's files that are missing from the catalogue or differ from it. Reads the files in pages, because
- * the import uses another connection at the same time.
- */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   const pages = readPages<ChosenFile>(PAGE, async (last) => {
     const { rows } = await client.query<ChosenFile>(

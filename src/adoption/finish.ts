@@ -1,7 +1,7 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes copies' old names. An old name is removed before its record, so that the next call can continue after a
- * crash.
+ * and removes the copies' old names. Removes each old name before its record, so that a repeated call can continue
+ * after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -24,15 +24,14 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Number of old names that stay because links at archive paths point to them. An engine replaces the links later. */
+  /** Number of old names that stay because archive links point to them. An engine later replaces the links. */
   kept: number;
-  /** Number of old names that could not be removed. The reason is reported for each name. */
   left: number;
   released: number;
   bytes: bigint;
 }
 
-/** Finishes an adoption. @param report reports names and copies that could not be removed, with the reasons */
+/** Finishes an adoption. @param report receives each name or copy that could not be removed, with the reason */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
@@ -49,10 +48,7 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/**
- * Moves files back to ONTAPE if no request contains them. An engine later removes the files' copies, as it does after a
- * request ends.
- */
+/** An engine later removes the copies of files that move back to ONTAPE. */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];
@@ -72,7 +68,6 @@ async function releaseUnheld(ctx: Context, done: Finish, report: (left: Differen
   }
 }
 
-/** Removes old names, except names that now belong to other files. */
 async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, report }: { archiveRoot: string; done: Finish; report: (left: Difference) => void },
@@ -98,7 +93,7 @@ async function removeOldNames(
 }
 
 /**
- * Result of removing an old name. `gone` means that the name did not exist, or that it is now the name of the file's
+ * Result of removing an old name. `gone` means that the old name did not exist, or is now the name of the file's
  * current copy.
  */
 interface Fate {
@@ -118,7 +113,6 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // remove the link, because the file is on tape again and does not have a copy for the link
     await removeLink(link);
     await syncLinkDirectory(path.dirname(link.at));
   }
@@ -133,7 +127,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns an old name's path on its restore disk. Resolves symbolic links in the parent directory's path.
+ * Returns the path of an old name on its restore disk, with symbolic links resolved.
  * @returns undefined if the parent directory no longer exists; a reason if the old name cannot be checked
  * @throws AbsentError if the disk is absent
  */
@@ -159,7 +153,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.sourcePath)) ? { at, target } : undefined;
 }
 
-/** Returns the ctime of the copy that had the old name; null if the copy did not have another name. */
+/** Returns the change time (ns) of the copy that had the old name; null if the copy has no other name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

@@ -1,7 +1,4 @@
-/**
- * Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. The copy's name in the source
- * also stays.
- */
+/** Finds the source's copies, and adds a hard link to each copy at its path in Tapegate. The copy's old name stays. */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
@@ -19,9 +16,8 @@ const PAGE = 200;
 
 interface Finding {
   adopting: Adopting;
-  /** Directory that contains the source's archive paths, which are links to its copies. */
   archiveRoot: string;
-  /** The source's mount points that cannot become restore disks in Tapegate. */
+  /** Mount points of the source that cannot become restore disks in Tapegate. */
   refusedDisks: ReadonlySet<string>;
 }
 
@@ -45,7 +41,7 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
 }
 
 /**
- * Checks one of the source's copies, and adds a hard link at the copy's path in Tapegate.
+ * Checks a copy, and adds a hard link at the copy's path in Tapegate.
  * @returns the copy; an empty list if the copy was rejected and reported
  */
 async function tryTake(
@@ -94,13 +90,12 @@ async function tryTake(
 
 interface FoundSource {
   sourcePath: string;
-  /** The file's path with all links resolved. */
   real: string;
 }
 
 /**
- * Returns the archive path's target if it is a regular file on the disk; otherwise the file at the copy's path in
- * Tapegate.
+ * Returns the file to which the archive path points, if it is a regular file on the disk. Otherwise returns the file at
+ * the copy's path in Tapegate.
  */
 async function findCopy(
   logicalPath: string,
@@ -119,7 +114,7 @@ async function findCopy(
   return undefined;
 }
 
-/** Adds a hard link to the copy at its path in Tapegate. @throws Error if another file is at that path */
+/** @throws Error if another file is at the copy's path in Tapegate */
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
@@ -152,10 +147,7 @@ async function targetOf(sourcePath: string): Promise<string | undefined> {
   return linked === undefined ? undefined : path.resolve(path.dirname(sourcePath), linked);
 }
 
-/**
- * Returns whether two paths lead to the same directory entry, possibly through links. If two paths lead to one entry,
- * removing one path also removes the other.
- */
+/** Returns whether two paths lead to the same directory entry. If they do, removing one path also removes the other. */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;
   if (path.basename(one) !== path.basename(other)) return false;

@@ -1,4 +1,4 @@
-/** Adopts users and quotas. A quota keeps its id from the source, unless that id is already used in Tapegate. */
+/** Adopts users and quotas. A quota keeps its id from the source, unless Tapegate already uses the id. */
 import type { PoolClient } from 'pg';
 import { messageOf } from '../core/errors.js';
 import { sql } from '../db/sql.js';

@@ -1,13 +1,12 @@
-/** An adoption's results, and the records by which a later adoption recognises adopted objects. */
+/** The results of an adoption, and the records by which a repeated adoption recognizes adopted objects. */
 import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 
 export interface Difference {
-  /** The kind of difference, as a name that scripts can rely on, such as `quota-differs` or `copy-size`. */
+  /** The kind of difference, as a stable name for scripts, such as `quota-differs` or `copy-size`. */
   kind: string;
   /** The user, path, request id or mount point that differs. */
   thing: string;
-  /** Value in the source. */
   there: string;
   /** Value in Tapegate after the adoption. */
   here: string;
@@ -20,7 +19,6 @@ export interface Adoption {
   copies: number;
   bytes: bigint;
   requests: number;
-  /** Number of objects that have changed in the source since an earlier adoption. */
   changed: number;
   /** Number of previously adopted requests that no longer exist in the source. */
   ended: number;
@@ -34,7 +32,6 @@ export const nothingAdopted: Adoption = {
 };
 
 export interface Adopting {
-  /** Whether to report the changes without writing anything. */
   isTrial: boolean;
   report(difference: Difference): void;
   counts: Adoption;
@@ -49,7 +46,7 @@ export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest
     ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
 }
 
-/** Yields pages of at most `limit` rows. `read` receives the previous page's last row. */
+/** Yields pages of at most `limit` rows. `read` receives the last row of the previous page. */
 export async function* readPages<Row>(
   limit: number,
   read: (last: Row | undefined) => Promise<Row[]>,

@@ -1,4 +1,4 @@
-/** Adopts requests: adds new requests, updates changed requests, and ends requests that were deleted in the source. */
+/** Adopts new and changed requests, and ends requests that were deleted in the source. */
 import type { PoolClient } from 'pg';
 import { messageOf, UserError } from '../core/errors.js';
 import { addSeconds } from '../core/time.js';
@@ -25,14 +25,13 @@ interface SourceRequest {
   pattern: string | null;
   first: string | null;
   last: string | null;
-  /** The request's state in Tapegate; null if Tapegate does not have the request. */
   state: string | null;
   digest: string | null;
 }
 
 const PAGE = 1000;
 
-/** The django-nla_control user whose requests verify new files. Tapegate does not need requests to verify new files. */
+/** The django-nla_control user whose requests verify new files. Tapegate verifies new files without requests. */
 const CHECKING_USER = '_VERIFY';
 
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -48,7 +47,7 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 
 /**
  * Cancels live adopted requests that were deleted in the source. Stores an empty digest, so that a later adoption can
- * revive the request.
+ * revive a request.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, report, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
@@ -65,7 +64,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, repor
   }
 }
 
-/** Records the emails that the source has sent, so that adopted copies do not cause the same emails again. */
+/** Records the emails that the source has sent, so that Tapegate does not send the same emails again. */
 export async function adoptSentEmails(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
@@ -127,20 +126,18 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/**
- * Returns the label as one line of at most 2,000 characters, because labels become email subjects. A label in the
- * source can contain 2,024 characters.
- */
+/** Returns the label as one line of at most 2,000 characters, because labels become email subjects. */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
-  const label = line.isWellFormed() ? line : line.slice(0, -1); // remove the first half of a surrogate pair that was cut
+  const label = line.isWellFormed() ? line : line.slice(0, -1); // remove the first half of a surrogate pair that
+                                                                // `slice` cut
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }
 
 /**
- * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. If a
- * request has neither a pattern nor a list, its files are in the table `taperequest_files`.
+ * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control.
+ * Without either, the table `taperequest_files` contains the request's files.
  */
 async function readSelection(
   client: PoolClient,

@@ -1,7 +1,4 @@
-/**
- * Reads an adoption's source, which is django-nla_control's PostgreSQL database. The source's tables are copied as text
- * into temporary tables.
- */
+/** Reads the PostgreSQL database of django-nla_control. Copies its tables as text into temporary tables. */
 import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
@@ -27,7 +24,7 @@ class SourceError extends Error {}
 
 /**
  * Copies the source's tables, in one snapshot, to temporary tables `source_…` on a new connection. Calls `work` with
- * the new connection, and then closes it. Does not write to the source.
+ * the connection, and then closes it.
  * @param url `postgresql://…`
  * @throws SourceError
  */
@@ -47,8 +44,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides the source database's settings that could change how values are read, or end the transaction. Does not
- * change the search path, because the tables might be in any schema.
+ * Overrides settings of the source database that could change how values are read, or end the transaction. Keeps the
+ * search path, because the tables might be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -100,22 +97,16 @@ export function readSourceTime(text: string | null): string | null | undefined {
   return parseTime(text.replace(' ', 'T').replace(/\+00$/, ''));
 }
 
-/**
- * Matches times in the year 10000 or later. West of Greenwich, the last hours of 9999 are already in the year 10000 in
- * UTC. A time after the year 9999 is replaced with the last time that can be stored.
- */
+/** Matches times in the year 10000 or later, which are replaced with the last time that Tapegate can store. */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/**
- * Largest request id that can be adopted. The remaining 200 million 32-bit ids are enough for 10,000 new requests a day
- * for fifty years.
- */
+/** Largest request id that an adoption accepts. Above it, 200 million 32-bit ids remain for new requests. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
- * Returns an SQL expression for the request id in a text column. The expression is null if the text is not an id. The
- * expression never fails, even if PostgreSQL reorders conditions.
+ * Returns an SQL expression for the request id in a text column; null if the text is not an id. The expression never
+ * fails, even if PostgreSQL reorders conditions.
  */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;

@@ -1,4 +1,4 @@
-/** Commands for API tokens, quota members, and rules for listing, requesting and fetching files. */
+/** Commands for API tokens, quota members, and path rules. */
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
 import { quote } from '../core/errors.js';
@@ -90,7 +90,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
 }
 
-/** Warns if standard output, which receives the token, is a file that other users may read. */
+/** Warns if other users may read the file to which standard output, and thus the token, is written. */
 function warnIfReadable(): void {
   const { fd } = stdout();
   if (fd === undefined) return;
@@ -100,7 +100,7 @@ function warnIfReadable(): void {
   }
 }
 
-/** Warns if a user does not have a quota, because the name might be mistyped. */
+/** Warns if a user has no quota, because the name might be mistyped. */
 async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (quota === null) printToStderr(`user ${quote(user)} does not have a quota`);
@@ -258,10 +258,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no files below ${rule.prefix}: check the prefix`);
 }
 
-/**
- * Largest file count that a gateway reports. If the gateway reports this count, the actual number of files might be
- * higher.
- */
+/** Largest file count that a gateway reports. The actual number of files might be higher. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

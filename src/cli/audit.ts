@@ -1,4 +1,4 @@
-/** The command `audit` lists changes with their callers, as a table, CSV or JSON. */
+/** The command `audit` lists the entries of the audit log as a table, CSV or JSON. */
 import type { Command } from 'commander';
 import { printable } from '../core/text/printable.js';
 import {
@@ -41,7 +41,7 @@ const columns = [
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
 
-/** Prints all entries of the audit log, or only the latest entries. CSV and JSON are printed page by page. */
+/** Prints all entries of the audit log, or only the latest. CSV and JSON are printed page by page. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
@@ -64,10 +64,7 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
-/**
- * Returns the pagination cursor before the latest `count` entries in the audit log; null if the log does not contain
- * earlier entries.
- */
+/** Returns the cursor before the latest `count` entries of the audit log; null if there are no earlier entries. */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {
@@ -98,9 +95,8 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 }
 
 /**
- * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain characters
- * that move a terminal's cursor. Puts an apostrophe before a value that looks like a formula, so that a spreadsheet
- * does not run it.
+ * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain terminal
+ * escape sequences. Puts an apostrophe before a formula, so that a spreadsheet does not run it.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -1,4 +1,4 @@
-/** Commands that migrate the schema, back up the embedded database, and restore it. */
+/** Commands that migrate the schema, back up the embedded database, and restore a backup. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -67,7 +67,6 @@ async function backUp(config: Config, directory: string, options: OutputOptions)
 
 interface RestoreOptions extends OutputOptions {
   asOf?: string;
-  /** URL of the target database; `true` means the URL in DATABASE_URL. */
   toUrl?: string | true;
 }
 
@@ -86,7 +85,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const target = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(target);
-  // rename the whole directory, so that a concurrent "start" never finds an incomplete database
+  // rename the whole directory, so that a concurrent `start` never finds an incomplete database
   await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);
@@ -97,10 +96,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   });
 }
 
-/**
- * Copies a backup to an empty database on another server. To read the backup, restores it to a temporary embedded
- * database.
- */
+/** Copies a backup to an empty database on another server, through a temporary embedded database. */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
@@ -123,7 +119,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 
 /**
  * Restores a backup to a temporary directory in DATA_DIR, calls `work`, and then removes the directory.
- * @param work a function that uses the restored database; it may call `open` at most once, to open the database
+ * @param work a function that uses the restored database, and may call `open` at most once
  */
 async function withRestored(
   config: Config,
@@ -151,7 +147,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes the restore of the database at DATABASE_URL after PostgreSQL's own tools have restored its data. */
+/** Completes the restore of the database at DATABASE_URL, whose data PostgreSQL's own tools have restored. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('give a backup directory');
   const earliest = parseZonedTime(options.asOf ?? '');
@@ -178,8 +174,8 @@ interface RestoredState {
 }
 
 /**
- * Returns the times at which the backup began and ended. Messages show when the backup ended, because PostgreSQL
- * replays the WAL up to that time.
+ * Returns the times at which the backup began and ended. The restored database has its state at the end of the backup,
+ * because PostgreSQL replays the WAL up to that time.
  */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',

@@ -1,6 +1,6 @@
 /**
- * The command `completion` prints a shell script that completes commands, options and their choices. The script does
- * not contact a server.
+ * The command `completion` prints a shell script that completes commands, options and option values. The script never
+ * contacts a server.
  */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';
@@ -16,7 +16,6 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 type Shell = (typeof SHELLS)[number];
 
-/** Words that a completion offers after a command. */
 interface Words {
   /** Name of the command, such as `quota set`; empty for `tapegate` itself. */
   path: string;
@@ -42,8 +41,8 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Returns the script for bash and zsh. The script finds the longest command at the start of the line, and completes the
- * words that can follow the command. In zsh, the bash function runs through bashcompinit.
+ * Returns the script for bash and zsh. Completes words that can follow the longest command on the line. In zsh, the
+ * bash function runs through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -73,7 +72,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Returns the script for fish, which completes file names only after commands that do not have subcommands. */
+/** Returns the script for fish, which completes file names only after commands without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path
@@ -109,6 +108,5 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** Returns the options that take a value, each prefixed with its command, and their allowed values. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

@@ -45,7 +45,7 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Adds or resizes a restore disk. A disk can be added or marked only on a host that mounts it. */
+/** Adds or resizes a restore disk. Only a host that mounts a disk can add or mark the disk. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
@@ -67,7 +67,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   if (problem !== undefined) throw new CommandError(problem);
 }
 
-/** Returns the hosts whose engines have recently checked each restore disk, by mount point. */
+/** Returns, by mount point, the hosts whose engines have recently checked each restore disk. */
 export async function askHosts(url: string): Promise<Map<string, string[]>> {
   const disks = await askNodes(url, DiskHosts, {});
   return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
@@ -87,9 +87,7 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/**
- * Returns an absolute mount point in normal form. Rejects a relative path, because the disk might be on another host.
- */
+/** Rejects a relative mount point, because the disk might be on another host. */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point on another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
@@ -115,7 +113,7 @@ async function listDisks(options: OutputOptions): Promise<void> {
     local: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
     remote: async (url) => {
       const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
-      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // sort by mount point, as the database does
+      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1));
     },
   });
   printRows(disks, options, {

@@ -32,7 +32,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Prints the findings and a summary. The exit code is 1 if any finding remains unrepaired. */
+/** Prints the findings and a summary. Sets exit code 1 if any finding remains unrepaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
@@ -73,8 +73,8 @@ function formatReport({ examined, found, repaired }: Report): string {
 }
 
 /**
- * Checks the database through a gateway, and reports which restore disks were not checked.
- * @param print receives each finding when it is found
+ * Checks the database through a gateway.
+ * @param print receives each finding immediately
  */
 async function examineRemotely(
   url: string,

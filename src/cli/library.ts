@@ -1,4 +1,4 @@
-/** Commands that manage the site's tape systems. */
+/** Commands that manage libraries, the site's tape systems. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
@@ -122,15 +122,15 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** Text at the end of the help for commands that have the option `--set`. */
+/** End of the help text for commands with the option `--set`. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on hosts with engines.
 Settings contain their names: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /**
- * Reads settings in the form `key=value`. Rejects a key that is given twice.
- * @throws UsageError that does not contain the value, because the value might be a secret
+ * Parses settings of the form `key=value`.
+ * @throws UsageError without the value, which might be a secret
  */
 function readSettings(given: readonly string[]): object {
   const settings = new Map<string, unknown>();
@@ -170,7 +170,6 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-/** Returns a text that says how many requests were sent to a library, and how many bytes were read from it. */
 function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);

@@ -1,4 +1,4 @@
-/** Commands that store and remove the token that commands send to a server. */
+/** Commands that store and remove the token that other commands send to a server. */
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../core/net/address-ranges.js';
@@ -75,7 +75,8 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
 }
 
 /**
- * Logs in at the identity provider and stores the token. If the command is interrupted, the provider revokes the token.
+ * Logs in at the identity provider and stores the token. If the user interrupts the command, the provider revokes the
+ * token.
  */
 async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<void> {
   const { logInByDevice } = await import('./connection/issuer-login.js');
@@ -110,8 +111,8 @@ async function logout(url: string): Promise<void> {
 }
 
 /**
- * @returns why the identity provider has not revoked the token; undefined if the token is revoked, or if no provider
- * issued it
+ * @returns why the identity provider has not revoked the token; undefined on success, or if no provider issued the
+ * token
  */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;
@@ -127,7 +128,7 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
 }
 
 /**
- * Reads a token from the terminal without showing it, or from standard input if standard input is not a terminal.
+ * Reads a token from standard input, without showing the token in a terminal.
  * @throws CommandError
  */
 async function readToken(url: string): Promise<string> {
@@ -141,7 +142,6 @@ async function readToken(url: string): Promise<string> {
   throw new CommandError(token === '' ? 'no token was given' : 'not a token: expected a single word');
 }
 
-/** Reads a line from the terminal without showing the input. */
 async function readHidden(prompt: string): Promise<string> {
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');

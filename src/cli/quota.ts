@@ -1,4 +1,4 @@
-/** Commands that manage quotas, and remove users' personal data. */
+/** Commands that manage quotas and remove users' personal data. */
 import type { Command } from 'commander';
 import { quote } from '../core/errors.js';
 import { formatBytes } from '../core/text/bytes.js';

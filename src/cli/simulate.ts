@@ -35,7 +35,7 @@ interface SimulateOptions extends OutputOptions {
   seed: number;
 }
 
-/** @param trace the path of a CSV file with request arrivals; if undefined, the simulator generates arrivals */
+/** @param trace path of a CSV file with request arrivals; if undefined, the simulator generates arrivals */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
   const { findMedium } = await import('../planner/media.js');

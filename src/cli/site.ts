@@ -1,4 +1,4 @@
-/** Commands that list running processes, waiting emails, and anonymous requests. */
+/** Commands that list running processes, waiting emails, and unauthenticated requests. */
 import type { Command } from 'commander';
 import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
 import { ask, askNodes } from './connection/gateway-client.js';

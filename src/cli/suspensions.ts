@@ -1,4 +1,4 @@
-/** Commands that suspend and resume volumes, drives, libraries, users and disks, and list suspensions. */
+/** Commands that suspend and resume volumes, drives, libraries, users and disks. */
 import { Argument, type Command } from 'commander';
 import {
   Resume,
@@ -37,7 +37,6 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Returns an object type's GraphQL name. commander has already checked that the type exists. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
@@ -68,7 +67,7 @@ async function suspend(
   printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
-/** Describes a suspension as `suspended` or `draining`, followed by the reason. */
+/** Returns `suspended` or `draining`, followed by the reason for the suspension. */
 export function formatSuspension({ mode, reason }: { mode: string; reason: string }): string {
   const state = mode === 'DRAINING' ? 'draining' : 'suspended';
   return reason === '' ? state : `${state}: ${reason}`;

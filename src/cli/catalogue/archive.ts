@@ -1,4 +1,4 @@
-/** The command `archive` writes a directory tree to tape, verifies it and registers its files. */
+/** The command `archive` writes a directory tree to tape, verifies it, and adds its files to the catalogue. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
@@ -52,7 +52,6 @@ async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<v
   if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));
 }
 
-/** Returns an error message with one line for each file that was not archived, and the remedy, if known. */
 async function describeFailed(failed: readonly string[]): Promise<string> {
   const { OTHER_BYTES } = await import('../../engine/archive/batch.js');
   const lines = [

@@ -1,4 +1,4 @@
-/** Opens the file that an import reads. If another system wrote the file, options supply the missing values. */
+/** Opens the file that an import reads. For another system's list, options supply the values that the list lacks. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -28,19 +28,15 @@ export interface ImportSource {
 export interface OpenList {
   size: number | undefined;
   /**
-   * Reads the list's rows; can be called only once.
-   * @param meter a function that wraps a file's stream to count the bytes read
+   * Reads the rows of the list; can be called only once.
+   * @param meter wraps a stream to count the bytes read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
-  /** Adds the file's name before each line number in an error message. */
   nameLines(message: string): string;
 }
 
-/**
- * Opens the file that an import reads.
- * @param file the file's path, or `-` for standard input
- */
+/** @param file the file's path, or `-` for standard input */
 export async function openSource(file: string): Promise<ImportSource> {
   if (file === '-') return { file, size: undefined, read: stdin };
   const stats = await stat(file);
@@ -60,8 +56,7 @@ export interface ListOptions {
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
 /**
- * Rejects options that only another system's list needs, because Tapegate's own CSV and JSON Lines files contain all
- * values.
+ * Rejects options that only another system's list needs.
  * @throws UsageError
  */
 export function refuseListOptions(options: ListOptions): void {
@@ -93,7 +88,7 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
   return { volume, library, spot, storageClasses, ...prefixes };
 }
 
-/** Returns the path prefix given by an option, without a trailing slash; empty if the option is not given. */
+/** Returns an option's path prefix without a trailing slash; empty if the option is not given. */
 function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   const prefix = options[option] ?? '/';
   if (!prefix.startsWith('/')) {
@@ -102,17 +97,17 @@ function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   return prefix.replace(/\/+$/, '');
 }
 
-/** Maximum size of an S3 inventory's manifest. A manifest that lists 100,000 files takes 20 MB. */
+/** Maximum size in bytes of an S3 inventory's manifest. A manifest that lists 100,000 files takes 20 MB. */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** Number of the file's first line, counted across all files in the inventory; infinity until the file is read. */
+  /** Number of the file's first line, counted across all files of the inventory; infinity until the file is read. */
   first: number;
 }
 
 /**
- * Opens an S3 inventory, which consists of a manifest and the files that it lists.
+ * Opens an S3 inventory: a manifest and the files that the manifest lists.
  * @throws CommandError if the manifest or a listed file is invalid
  */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
@@ -130,7 +125,6 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
   };
 }
 
-/** Matches the line numbers at the start of an error message, such as `line 3: …` or `lines 3 and 70000 contain …`. */
 const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: | contain )/gm;
 
 function nameLines(parts: readonly Part[], numbers: string): string {
@@ -156,9 +150,8 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file in the inventory. The manifest names the file by its key in the bucket. Looks in the
- * manifest's directory, in a `data` directory inside or beside that directory, and at the key's path below each parent
- * directory.
+ * Returns the path of a file in the inventory. The manifest contains the file's key in the bucket. Looks in the
+ * manifest's directory, in `data` directories next to the manifest, and at the key's path below each parent directory.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

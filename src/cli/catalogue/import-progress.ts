@@ -1,4 +1,4 @@
-/** Shows an import's progress: a line in a terminal, or a log line every half minute with `--progress`. */
+/** Shows the progress of an import: a line in a terminal, or with `--progress`, a log line every half minute. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../../core/text/bytes.js';
 import { stderr } from '../terminal/io.js';
@@ -8,15 +8,14 @@ import { formatSpan } from '../terminal/times.js';
 const LOG_MS = 30_000;
 
 interface ImportView {
-  /** Returns a stream that forwards a file's bytes and counts them. */
+  /** Returns a stream that forwards the bytes of a file and counts them. */
   meter(source: Readable): Readable;
-  /** Removes the progress line. */
   end(): void;
 }
 
 /**
  * @param size the total size of the imported files in bytes, if known
- * @returns a progress view; it shows nothing unless standard error is a terminal or `--progress` is given
+ * @returns a view that shows nothing unless standard error is a terminal or `--progress` is given
  */
 export function createImportView(
   { size, isRequested = false }: { size: number | undefined; isRequested?: boolean | undefined },
@@ -40,12 +39,12 @@ export function createImportView(
         done(null, chunk);
       },
       flush(done) {
-        if (!out.isTTY) line.draw(); // log the final byte count
+        if (!out.isTTY) line.draw();
         if (size === undefined || bytes >= size) step = { isReading: false, since: performance.now() };
         done();
       },
     });
-    return pipeline(source, counter, () => {}) as Transform; // the caller handles the stream's errors
+    return pipeline(source, counter, () => {}) as Transform;
   };
   return { meter, end: () => line.end() };
 }

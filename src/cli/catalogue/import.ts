@@ -1,4 +1,4 @@
-/** The command `import` imports catalogue rows from a file or from standard input. */
+/** The command `import` adds files to the catalogue from a list or from standard input. */
 import { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../../core/errors.js';
@@ -78,14 +78,14 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
 
 /**
- * Returns the imported list's path. By default, the file of rejects is written to the same directory. Returns undefined
- * for standard input.
+ * Returns the path of the imported list; undefined for standard input. By default, the file of rejects is in the same
+ * directory.
  */
 const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 
 /**
- * Imports a list that another system wrote. Sends parsed rows to a gateway, because a gateway cannot read the list's
- * files on this host.
+ * Imports a list that another system wrote. Sends parsed rows to a gateway, because a gateway cannot read this host's
+ * files.
  */
 async function importList(
   { rows, size, skipped, nameLines }: OpenList,
@@ -107,7 +107,6 @@ async function importList(
 type Meter = (source: Readable) => Readable;
 
 interface Sending {
-  /** Total size of the imported files in bytes, if known. */
   size: number | undefined;
   rows(meter: Meter): RowSource;
   body(meter: Meter): Readable;

@@ -1,4 +1,4 @@
-/** The command `ls` lists tape files by part of their path and by stage. */
+/** The command `ls` lists tape files, selected by path and stage. */
 import type { Command } from 'commander';
 import type { Stage } from '../../core/stages.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -58,14 +58,13 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
   if (path !== null) printPath(path, options);
 }
 
-/** Returns a tape file's JSON fields, with its volumes' names in the form that an import accepts. */
+/** Returns a file's JSON output, with volume names in the form that an import accepts. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPath: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,
 });
 
-/** Returns the output line for a tape file, with the path of its copy in the restore area, if any. */
 function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
   const at = restoredPath === null ? '' : `  at ${restoredPath}`;
   return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${at}${why ? `  (${why})` : ''}`;

@@ -1,8 +1,7 @@
 /**
- * Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row.
- *
- * Each import replaces the list's default file of rejects, so that files from nightly imports do not accumulate. A file
- * that the user names with `--rejects` is never replaced. A dry run does not write a file of rejects.
+ * Writes the file of rejects: the rows that `--skip-invalid` skips, with the reasons. Each import replaces the list's
+ * default file of rejects, so that nightly imports do not accumulate files. A file given with `--rejects` is never
+ * replaced. A dry run writes no file.
  */
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { plural } from '../../core/text/plural.js';
@@ -20,12 +19,9 @@ export interface SkipOptions {
 
 export class Rejects {
   readonly file: string;
-  /**
-   * Path to which rejects are written during an import. After the import, the written file replaces the default file.
-   */
+  /** Temporary path of the file of rejects during an import. */
   private readonly partialFile: string;
   private readonly isDryRun: boolean;
-  /** Adds the imported file's name to the line numbers in an error message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
@@ -41,9 +37,9 @@ export class Rejects {
   }
 
   /**
-   * @param source the imported list's path; the default file of rejects is in the same directory
-   * @returns the writer of the file of rejects; undefined without `--skip-invalid`
-   * @throws UsageError if `--rejects` is given without `--skip-invalid`; CommandError if the file named with
+   * @param source path of the imported list, in whose directory the default file of rejects is
+   * @returns undefined without `--skip-invalid`
+   * @throws UsageError if `--rejects` is given without `--skip-invalid`; CommandError if the file given with
    * `--rejects` exists, or the default file is not a regular file
    */
   static async open(
@@ -64,7 +60,7 @@ export class Rejects {
     return new Rejects({ file, partialFile: isDefault ? `${file}.partial` : file, isDryRun }, nameLines);
   }
 
-  /** Yields rows with valid names, and writes all other rows to the file of rejects. */
+  /** Yields rows with valid names, and writes the other rows to the file of rejects. */
   async *filter(rows: RowSource): ReturnType<typeof import('../../domain/import/import-rows.js').skipBadNames> {
     const { skipBadNames } = await import('../../domain/import/import-rows.js');
     yield* skipBadNames(rows, ({ line, problem }: RowError) => this.write([{ line, problem }]));
@@ -86,8 +82,8 @@ export class Rejects {
   }
 
   /**
-   * Closes the file of rejects, and removes it if the import failed. If rows were rejected, the new file replaces the
-   * default file. If no rows were rejected, removes a default file that an earlier import left.
+   * Closes the file of rejects, and removes the file if the import failed. If no row was rejected, removes the default
+   * file of an earlier import.
    */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();
@@ -98,7 +94,7 @@ export class Rejects {
     else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
   }
 
-  /** The JSON output's fields about rejected rows. */
+  /** Fields about rejected rows in the JSON output. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
   }

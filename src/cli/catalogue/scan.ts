@@ -1,4 +1,4 @@
-/** The command `scan` registers the files on a cartridge, with their positions. */
+/** The command `scan` adds the files on a cartridge to the catalogue, with their positions. */
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf, quote } from '../../core/errors.js';
@@ -35,7 +35,6 @@ interface ScanOptions extends OutputOptions, SkipOptions {
   spot?: string;
 }
 
-/** Counts of the files that a scan found on a cartridge. */
 interface ScanCounts {
   files: number;
   /** Number of files that the catalogue already contains at the same tape position. */
@@ -80,7 +79,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // do not fail the scan if unmounting fails, because the next mount moves the cartridge back to its slot
+    // a failed unmount does not fail the scan, because the next mount moves the cartridge back to its slot
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };
@@ -93,7 +92,7 @@ async function registerFiles(
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // return early, because an import rejects a list without rows
+    if (first.done) return { added: 0, updated: 0 }; // an import rejects a list without rows
     const allLines = async function* () {
       yield first.value;
       yield* lines;
@@ -158,10 +157,7 @@ interface Listed {
   mtimeNs: bigint;
 }
 
-/**
- * Yields the rows to import for the files on a cartridge. Skips files that the catalogue already contains at the same
- * tape position.
- */
+/** Skips files that the catalogue already contains at the same tape position. */
 async function* linesOf(
   ctx: Context,
   files: AsyncIterable<Listed>,
@@ -187,8 +183,8 @@ async function* linesOf(
 }
 
 /**
- * Returns the row to import for a file. Sets the stage only if the file is new to the catalogue, because a cartridge
- * does not show whether a file has other copies.
+ * Sets the stage only if the file is new to the catalogue, because a cartridge does not show whether its files have
+ * other copies.
  */
 function lineOf(
   { path, size, position, mtimeNs }: Listed,

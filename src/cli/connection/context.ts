@@ -1,4 +1,4 @@
-/** Opens the configuration and the database for a command that works directly on the database. */
+/** Opens the configuration and the database for commands that work directly on the database. */
 import { hostname, userInfo } from 'node:os';
 import type { Config } from '../../config/config.js';
 import { type Caller, SYSTEM } from '../../core/caller.js';
@@ -6,11 +6,12 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether commands can open a database. The separate client package cannot open databases. */
+/** Whether commands can open a database. False in the separate client package. */
 export const opensDatabases: boolean = true;
 
 /**
- * Reads this process's configuration. `listens` says whether the process runs a gateway.
+ * Reads the configuration of this process.
+ * @param listens whether the process runs a gateway
  * @throws ConfigError that lists all faults in the environment variables
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
@@ -20,7 +21,7 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 
 /**
  * Opens a database, migrates its schema to the current version, calls `work`, and closes the database.
- * @param makes which objects to create if they are missing, such as the database or its tables
+ * @param makes what to create if it is missing
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(
@@ -38,8 +39,8 @@ export async function withMigrated<T>(
 }
 
 /**
- * Opens the database, and keeps it open until the command ends. Does not migrate the schema, because an older version
- * of Tapegate might still be using the database.
+ * Opens the database, and keeps it open until the command ends. Does not migrate the schema, because an older Tapegate
+ * version might still be using the database.
  * @throws ConfigError; NoDatabaseError; Error if the schema's version is not current
  */
 export function openContext(): Promise<Context> {
@@ -56,15 +57,12 @@ export function openContext(): Promise<Context> {
   return command.context;
 }
 
-/**
- * Returns the operating system's user as a caller. The operating system's user may do anything, because this process
- * can open the database.
- */
+/** Returns the operating system's user as a caller with all rights, because that user can open the database. */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of this process's user, or the user's id if this host does not know the name. */
+/** Returns the user id if this host does not know the user's name. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

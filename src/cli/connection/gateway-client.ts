@@ -1,7 +1,6 @@
 /**
- * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Only `follow` loads the SSE
- * library, because loading it takes a long time. `fetch` is not used, because its first call takes 0.1 s of CPU time,
- * ten times as much as a call with `node:http`.
+ * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Does not use `fetch`, whose first
+ * call takes 0.1 s of CPU time, ten times as much as `node:http`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
@@ -24,7 +23,7 @@ import { isDue, readStoredToken } from './stored-tokens.js';
 import { LOCAL } from './where.js';
 
 /**
- * Returns the authentication header, with TAPEGATE_TOKEN or else the stored token for the server.
+ * Returns the authentication header with TAPEGATE_TOKEN, or else with the server's stored token.
  * @throws CommandError if stored tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
@@ -33,7 +32,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Returns the stored token for a server. If an identity provider issued the token, renews it before it expires. */
+/** Renews a token from an identity provider shortly before it expires. */
 async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
   const stored = readStoredToken(url, env);
   if (!stored || !isDue(stored)) return stored?.token;
@@ -59,7 +58,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Sends a query or mutation with authentication headers, and returns the gateway's answer. */
+/** Sends a query or mutation with the given authentication headers, and returns the gateway's answer. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -95,7 +94,7 @@ interface PostResponse {
 
 /**
  * Sends a POST request without following redirects.
- * @throws Error with the network error as its `cause`, even if the connection fails during the response
+ * @throws Error whose `cause` is the network error, even if the connection fails during the response
  */
 async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
@@ -123,16 +122,13 @@ async function post(url: string, headers: Record<string, string>, body: string):
   });
 }
 
-/** Converts bigints to strings, because the server expects integers beyond 2^53 as strings. */
+/** Converts bigints to strings, the form in which the server expects integers beyond 2^53. */
 function withStrings(variables: unknown): Record<string, unknown> {
   const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
   return JSON.parse(JSON.stringify(variables ?? {}, toText));
 }
 
-/**
- * Returns the data in a GraphQL response.
- * @throws CommandError if the response contains an error
- */
+/** @throws CommandError if the GraphQL response contains an error */
 function readResult<Answer>({ data, errors }: GraphqlResult, isChange = false): Answer {
   const error = findError(errors);
   if (error) throw toCommandError(error, isChange);
@@ -149,13 +145,13 @@ interface GraphqlResult {
   errors?: unknown;
 }
 
-/** Returns the first error. A server other than Tapegate might send something other than a list of errors. */
+/** Returns the first error. Checks the type, because a server other than Tapegate might send anything. */
 function findError(errors: unknown): GraphqlError | undefined {
   const error = Array.isArray(errors) ? errors[0] : undefined;
   return typeof error?.message === 'string' ? error : undefined;
 }
 
-/** Parses a response. Returns `{}` for a response that is not JSON, such as a proxy's error page. */
+/** Returns `{}` for a response that is not JSON, such as a proxy's error page. */
 function parseAnswer(text: string): GraphqlResult {
   try {
     return JSON.parse(text) ?? {};
@@ -164,13 +160,12 @@ function parseAnswer(text: string): GraphqlResult {
   }
 }
 
-/** Returns a Content-Type header without its parameters. */
 function readMediaType(value: string | null | undefined): string {
   return value?.replace(/;.*$/s, '').trim() || 'no content type';
 }
 
 /**
- * Rejects a redirect, because following it could send the request to another server, or send a change twice.
+ * Rejects a redirect, because following it could send the token to another server, or repeat a change.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -181,7 +176,7 @@ function refuseRedirect(from: string, status: number, location: string | null | 
 
 export const UNCONFIRMED = 'the change may have been made: check before you repeat it';
 
-/** Codes of connection errors that occur before the request is sent. */
+/** Codes of connection errors that occur before the client sends the request. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 
 function isUnsent(error: unknown): boolean {
@@ -194,7 +189,6 @@ export async function askNow(url: string): Promise<string> {
   return plan.at.replace(/Z$/, '');
 }
 
-/** A failed operation's result. */
 interface Failed {
   message: string;
   field?: string;
@@ -208,9 +202,9 @@ export function findFailure(result: object): Failed | undefined {
 }
 
 /**
- * Returns an operation's result if the operation succeeded.
+ * Returns the result of a successful operation.
  * @param own the command's names for arguments, by GraphQL field name
- * @throws CommandError with the failed operation's message; UsageError if the failure names an input field
+ * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
@@ -224,7 +218,7 @@ export function unwrapResult<Result extends object>(
 
 /**
  * Runs a mutation and returns its result.
- * @throws the errors that `ask` and `unwrapResult` throw
+ * @throws the errors of `ask` and `unwrapResult`
  */
 export async function askChange<Result extends object, Variables>(
   url: string,
@@ -249,7 +243,7 @@ interface PageVariables {
 export const PAGE_SIZE = 1000;
 
 /**
- * Yields a list's pages until the list ends or `limit` nodes have been read.
+ * Yields pages of a list, until the list ends or `limit` nodes have been read.
  * @param pageOf returns the GraphQL connection in an answer
  * @param range.from the cursor after which the first page begins
  */
@@ -285,8 +279,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields a subscription's values until the server completes the subscription or the signal aborts. Does not reconnect
- * after a lost connection.
+ * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect after a
+ * lost connection.
  * @throws ConnectionError if another attempt might succeed; otherwise another CommandError
  */
 export async function* follow<Value, Variables extends object>(
@@ -302,7 +296,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // remember the error's cause, because graphql-sse drops it
+  let refusal: unknown; // graphql-sse drops the error's cause
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),
@@ -365,7 +359,7 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // an error in a subfield means that the mutation's change is stored, and only part of the answer is missing
+  // after an error in a subfield, the mutation's change is stored, and only part of the answer is missing
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

@@ -1,7 +1,6 @@
-/** Converts integers in GraphQL responses from strings to bigints. */
 import { integerFields } from '../../generated/command-operations.js';
 
-/** Replaces decimal strings in integer fields with bigints. The response object is changed in place. */
+/** Converts decimal strings in a GraphQL response's integer fields to bigints. Changes the response object in place. */
 export function readIntegers<Answer>(answer: Answer): Answer {
   if (typeof answer !== 'object' || answer === null) return answer;
   const fields = answer as Record<string, unknown>;

@@ -1,6 +1,6 @@
 /**
- * Logs in at an identity provider as a public client, that is, without a client secret. Implements metadata (RFC 8414,
- * OpenID Connect Discovery), device login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
+ * Logs in at an identity provider as a public client, without a client secret. Implements metadata (RFC 8414, OpenID
+ * Connect Discovery), device login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
@@ -17,12 +17,12 @@ import { changeToken, isDue, type Login, readStoredToken, type StoredToken } fro
 const ANSWER_MS = 10_000;
 
 /**
- * Scopes to request if the provider supports them. `offline_access` requests a refresh token, and `wlcg.groups`
+ * OAuth scopes to request if the provider supports them. `offline_access` requests a refresh token. `wlcg.groups`
  * requests the user's groups (WLCG token profile).
  */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** Error response from the identity provider, with its OAuth error code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** An error response from the identity provider, with its OAuth error code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -35,7 +35,7 @@ export class IssuerRefusal extends CommandError {
 export interface Grant {
   token: string;
   refreshToken: string | undefined;
-  /** End of the token's lifetime, in milliseconds since 1970; undefined if unknown. */
+  /** When the token expires, in milliseconds since 1970; undefined if unknown. */
   expiresAt: number | undefined;
   lifeMs: number | undefined;
 }
@@ -84,7 +84,7 @@ export class IssuerClient {
   }
 
   /**
-   * Asks the identity provider for the token after a device login.
+   * Requests the token of a device login.
    * @throws IssuerRefusal until the user has logged in; ConnectionError
    */
   async askForDevice(deviceCode: string): Promise<Grant> {
@@ -96,10 +96,7 @@ export class IssuerClient {
     });
   }
 
-  /**
-   * Renews a token.
-   * @throws IssuerRefusal if the refresh token is no longer valid; ConnectionError
-   */
+  /** @throws IssuerRefusal if the refresh token is no longer valid; ConnectionError */
   async renew(refreshToken: string): Promise<Grant> {
     const { oauth, server } = this;
     const grant = await this.askForGrant(async (options, client) => {
@@ -111,7 +108,7 @@ export class IssuerClient {
   }
 
   /**
-   * Revokes a token. If a refresh token is revoked, some providers also revoke all other tokens from the same login.
+   * Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens from the same login.
    */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
@@ -123,7 +120,10 @@ export class IssuerClient {
     });
   }
 
-  /** Returns parameters that contain the audience: `audience`, and also `resource` if it is a URL (RFC 8707). */
+  /**
+   * Returns request parameters with the token audience: `audience`, and also `resource` if the audience is a URL (RFC
+   * 8707).
+   */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -157,8 +157,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call to the OAuth library. Allows HTTP without TLS, because `isTrustworthyUrl` accepts a
- * URL without TLS only for this host.
+ * Returns the options for a call to the OAuth library. Allows plain HTTP only to this host, as `isTrustworthyUrl` has
+ * checked.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -177,7 +177,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
-/** Converts errors from `work` to errors with one-line messages, which never contain any part of a token. */
+/** Converts errors from `work` to errors with one-line messages. The messages never contain any part of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -197,7 +197,7 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
   if (status !== undefined && isUnavailable(status)) return new ConnectionError(`${issuer} answers ${status}`);
   const code = codeOf(error) ?? '';
-  // treat a parse error as a connection failure, because the response might be truncated
+  // a parse error counts as a connection failure, because the response might be truncated
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
@@ -205,21 +205,21 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
 }
 
 /**
- * Longest lifetime in milliseconds, 100 years. Without a limit, a huge number of seconds would become infinity, which
- * JSON cannot store.
+ * Longest token lifetime in milliseconds, 100 years. A huge number of seconds would overflow to infinity, which JSON
+ * cannot store.
  */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
 const toLifeMs = (seconds: number): number => Math.min(seconds * 1000, MAX_LIFE_MS);
 
-/** Returns a JWT's remaining lifetime in milliseconds; undefined if unknown. */
+/** Returns the remaining lifetime of a JWT in milliseconds; undefined if unknown. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
     const { exp } = decodeJwt<{ exp?: unknown }>(token);
     return Number.isFinite(exp) ? toLifeMs(Number(exp) - Date.now() / 1000) : undefined;
   } catch {
-    return undefined; // the token is not a JWT
+    return undefined;
   }
 }
 
@@ -230,10 +230,10 @@ export interface DeviceLogin {
 }
 
 /**
- * Returns the identity provider for a device login: the provider that `issuer` names, or else the gateway's first
- * provider that supports device login.
- * @param options.audience an additional token audience that the user allows, besides the gateway's own host
- * @returns the provider and the login settings; undefined if the gateway does not offer a device login
+ * Returns the identity provider for a device login: the provider `issuer`, or else the gateway's first provider that
+ * supports device login.
+ * @param options.audience a token audience that the user allows in addition to the gateway's host
+ * @returns the provider and the login settings; undefined if the gateway offers no device login
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -256,14 +256,14 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // try the next provider, because the user might have an account with that provider
+      failure ??= error; // try the next provider, at which the user might also have an account
     }
   }
   if (failure !== undefined) throw failure;
   return undefined;
 }
 
-/** Reads the gateway's metadata (RFC 9728), without following redirects. */
+/** Reads the gateway's metadata (RFC 9728) without following redirects. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
   const { METADATA_PATH } = await import('../../gateway/auth/credentials.js');
   const response = await fetchBounded(url + METADATA_PATH, { redirect: 'error' }, ANSWER_MS).catch((error) => {
@@ -274,8 +274,7 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
 }
 
 /**
- * Rejects a token audience other than this gateway, because a malicious gateway could otherwise use the token at
- * another gateway.
+ * Rejects a token audience other than this gateway, because a malicious gateway could use the token at another gateway.
  */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
@@ -305,8 +304,8 @@ export async function logInByDevice(
 }
 
 /**
- * Returns the lines that tell the user where to log in. Omits an untrustworthy URL that contains the code, because the
- * user can type the code.
+ * Returns the lines that tell the user where to log in. Omits an untrustworthy URL with the code, because the user can
+ * type the code.
  * @throws CommandError if the login page does not use https, or a time is not valid
  */
 export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {
@@ -319,7 +318,7 @@ export function describeLogin(issuer: string, device: DeviceAuthorizationRespons
 }
 
 /**
- * Limits in seconds for a device login's times. A Node.js timer fires immediately if its delay is 2^31 ms (about 24.8
+ * Limits for the times of a device login, in seconds. Node.js timers fire immediately if the delay is 2^31 ms (24.8
  * days) or longer.
  */
 const MIN_INTERVAL_SECONDS = 1;
@@ -330,7 +329,7 @@ interface DeviceTimes {
   interval?: number;
 }
 
-/** Returns a device login's lifetime and polling interval. @throws CommandError if a time is not a positive number */
+/** @throws CommandError if a time is not a positive number */
 function readTimes({ expires_in, interval = INTERVAL_SECONDS }: DeviceTimes): { lifeMs: number; intervalMs: number } {
   for (const [name, seconds] of Object.entries({ expires_in, interval })) {
     if (Number.isFinite(seconds) && seconds > 0) continue;
@@ -346,15 +345,15 @@ const SLOWER_MS = 5000;
 const INTERVAL_SECONDS = 5;
 
 /**
- * Maximum pause between attempts while the identity provider cannot be reached. Each pause is twice as long as the
- * previous pause, up to the maximum.
+ * Maximum pause between attempts while the identity provider is unreachable. The pause doubles after each attempt, up
+ * to the maximum.
  */
 const MAX_PAUSE_MS = 60_000;
 
 /**
- * Polls for the token at the provider's interval until the user has logged in or refused, or until the code expires.
+ * Polls for the token until the user has logged in or refused, or the code has expired.
  * @param device the provider's response, with times in seconds
- * @param now returns a monotonic clock's time in milliseconds
+ * @param now returns the time of a monotonic clock in milliseconds
  * @throws CommandError if the user has refused, the code has expired, or a time is not valid; errors from `pause`
  */
 export async function pollForGrant(
@@ -393,8 +392,8 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Renews a server's stored token if necessary, and returns it. If several processes need a new token, only one process
- * renews the stored token.
+ * Returns the server's stored token, after renewing it if necessary. Of several processes that need a new token, only
+ * one renews it.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {

@@ -1,5 +1,5 @@
 /**
- * Checks which user listens on a port of this host before a command sends a token to it. While the gateway is down, any
+ * Checks which user listens on a local port before a command sends a token to that port. While the gateway is down, any
  * local user can listen on its port.
  */
 import { lookup } from 'node:dns/promises';
@@ -9,11 +9,11 @@ import { isOfThisHost, normalAddress } from '../../core/net/address-ranges.js';
 import { bareHost } from '../../core/net/issuer-urls.js';
 import { CommandError } from '../terminal/failure.js';
 
-/** Code for a listening socket's state in /proc/net/tcp. */
+/** Code for the state LISTEN of a socket in /proc/net/tcp. */
 const LISTEN = '0A';
 
 /**
- * Checks which user listens at a URL. Does not check URLs with TLS, or URLs on other hosts.
+ * Checks which user listens at a URL. Skips URLs with TLS, and URLs on other hosts.
  * @throws CommandError if the listening user is not root, the caller, the user `tapegate` or the owner of DATA_DIR
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
@@ -38,15 +38,15 @@ function ownerOf(dir: string | undefined): number | undefined {
   return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
 }
 
-/** Returns a user's id from /etc/passwd. Does not ask a directory service, which could take seconds. */
+/** Returns a user's id from /etc/passwd, without asking a directory service, which could take seconds. */
 function findAccount(name: string): number | undefined {
   const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
   return uid === undefined ? undefined : Number(uid);
 }
 
 /**
- * Returns the ids of users whose processes listen on a port, either at `host` or at all addresses. On systems other
- * than Linux, returns an empty list.
+ * Returns the ids of the users whose processes listen on a port of `host`. On systems other than Linux, returns an
+ * empty list.
  */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
@@ -58,15 +58,11 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** For each wildcard address, the loopback address to connect to instead. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
-/**
- * Converts an address from /proc/net, which consists of four-byte words in hexadecimal. Assumes a little-endian
- * processor.
- */
+/** Converts a hexadecimal address from /proc/net. Assumes a little-endian processor. */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());
   if (bytes.length === 4) return bytes.map((byte) => Number.parseInt(byte, 16)).join('.');

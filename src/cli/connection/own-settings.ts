@@ -1,6 +1,6 @@
 /**
- * Reads a user's settings for all commands from `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`).
- * Environment variables take precedence over the file. Options take precedence over environment variables.
+ * Reads a user's settings from `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`). Environment variables
+ * take precedence over the file.
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -10,7 +10,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { UsageError } from '../terminal/failure.js';
 
 export interface OwnSettings {
-  /** URL of the gateway, used if TAPEGATE_URL is not set. */
+  /** URL of the gateway. The variable TAPEGATE_URL takes precedence. */
   server?: string;
   /** Quota to charge if `--quota` is not given. */
   quota?: string;
@@ -22,7 +22,7 @@ export function ownSettingsFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'config.json');
 }
 
-/** @throws UsageError that names the file and lists all faults in the file */
+/** @throws UsageError that names the file and lists all its faults */
 export function readOwnSettings(env: Environment): OwnSettings {
   const file = ownSettingsFile(env);
   let text: string;

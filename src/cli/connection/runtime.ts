@@ -1,4 +1,4 @@
-/** Opens a process's database, event feed and log, and later closes them in reverse order. */
+/** Opens the database, event feed and log of a process, and later closes them in reverse order. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -36,10 +36,10 @@ const DATABASE = 'tapegate';
 
 /**
  * What a process may create.
- * - `database`: a database in an empty data directory; only for the command `start`.
+ * - `database`: a database in an empty data directory, only for the command `start`.
  * - `schema`: the tables in an existing database.
  * - `migrations`: changes to an existing schema.
- * - `nothing`: for commands that might have been started in the wrong directory.
+ * - `nothing`: for commands that the user might have started in the wrong directory.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -80,24 +80,21 @@ export async function openRuntime(
   }
 }
 
-/** Maximum total size of log lines that are buffered while the log cannot be written. */
+/** Maximum size in bytes of buffered log lines while the log cannot be written. */
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
-/**
- * Opens the log, which is standard error by default. If the log cannot be written, for example on a full disk, log
- * lines are lost.
- */
+/** Opens the log. While the log cannot be written, for example on a full disk, log lines are lost. */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
-  destination.on('error', () => {}); // without a handler, a write error would end the process
+  destination.on('error', () => {}); // an unhandled write error would end the process
   return destination;
 }
 
 /**
- * Opens a process's database, event feed and log, without migrating the schema. The caller must start the database's
- * pulse with `db.pulse.start`.
- * @param bounds `poolSize` is a child process's maximum number of connections; the log goes to `logTo`, by default
- * standard error
+ * Opens the database, event feed and log of a process, without migrating the schema. The caller must start the
+ * database's pulse with `db.pulse.start`.
+ * @param bounds `poolSize` limits a child process's database connections; the log goes to `logTo`, by default standard
+ * error
  */
 export function attach(
   config: Config,
@@ -111,7 +108,7 @@ export function attach(
   };
   const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
-  // a child process does not log a lost database connection, because the parent process logs it
+  // only the parent process logs a lost database connection
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

@@ -1,4 +1,4 @@
-/** Uploads a file to a gateway as a stream, which is read only as fast as the network accepts the data. */
+/** Uploads a file to a gateway as a stream. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -9,7 +9,7 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 
-/** Maximum time to wait for the response `100 Continue`, which some proxies do not send. */
+/** Time in milliseconds to wait for the response `100 Continue`, which some proxies never send. */
 const CONTINUE_MS = 1000;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * Stores a user's tokens by server URL. Tokens are stored in the file `tapegate/tokens.json` in XDG_CONFIG_HOME
- * (default `~/.config`), which only the user can read.
+ * Stores a user's tokens by server URL, in `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`). Only the
+ * user can read the file.
  */
 import { randomUUID } from 'node:crypto';
 import { closeSync, fstatSync, openSync, readFileSync, readlinkSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** The login at the identity provider that issued the token; unset if the token has another origin. */
+  /** The login that created the token; unset if no identity provider issued the token. */
   login?: Login;
 }
 
@@ -22,17 +22,17 @@ export interface Login {
   issuer: string;
   clientId: string;
   audience: string;
-  /** Refresh token; unset if a new token requires another login. */
+  /** Refresh token; unset if the user must log in again to get a new token. */
   refreshToken?: string | undefined;
-  /** End of the token's lifetime, in milliseconds since 1970 by this host's clock; unset if unknown. */
+  /** When the token expires, in milliseconds since 1970 by this host's clock; unset if unknown. */
   expiresAt?: number | undefined;
-  /** The token's lifetime in milliseconds, counted from when it was issued. */
+  /** Lifetime of the token in milliseconds, from when the provider issued the token. */
   lifeMs?: number | undefined;
 }
 
 /**
- * How long before the end of its lifetime a token is renewed. A token with a lifetime below two minutes is renewed
- * halfway through that lifetime.
+ * How long before its end, in milliseconds, a token is renewed. A token with a lifetime below two minutes is renewed
+ * after half its lifetime.
  */
 const RENEW_MS = 60_000;
 
@@ -48,10 +48,7 @@ export function storedTokensFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'tokens.json');
 }
 
-/**
- * @param url the server's URL
- * @throws CommandError if the token file is damaged, or other users can access it
- */
+/** @throws CommandError if the token file is damaged, or other users can access the file */
 export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
   return readAll(storedTokensFile(env))[keyOf(url)];
 }
@@ -67,7 +64,7 @@ export async function storeToken(url: string, token: StoredToken, env: Environme
 }
 
 /**
- * Changes a server's token. A lock keeps other processes from changing tokens at the same time.
+ * Changes a server's token under a lock, so that other processes cannot change tokens at the same time.
  * @param change returns the new token, undefined to remove the token, or its own argument to leave the file unchanged
  * @returns the new token
  * @throws CommandError; errors from `change`, which leave the file unchanged
@@ -94,7 +91,7 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    // ignore a failure: another process might have already taken the lock
+    // ignore a failure, because another process might have already taken the lock
     await rmdir(path.dirname(next)).catch(() => {});
   }
 }
@@ -110,7 +107,7 @@ async function writeNext(next: string, all: StoredTokens): Promise<void> {
   await handle.sync().finally(() => handle.close());
 }
 
-/** Returns the key under which a server's token is stored: the server's URL without credentials or trailing slashes. */
+/** Returns the key for a server's token: the server's URL without credentials or trailing slashes. */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
@@ -139,7 +136,7 @@ function readAll(file: string): StoredTokens {
   }
 }
 
-/** Parses the token file. The error message does not contain text from the file, because the text might be a token. */
+/** Parses the token file. Error messages contain no text from the file, because the text might be a token. */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
@@ -148,15 +145,15 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** Age at which a lock becomes stale. Changing a token takes at most 30 seconds. */
+/** Age in milliseconds at which a lock becomes stale. A change takes at most 30 seconds. */
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one lock file. The
- * lock file's name identifies the process that has the lock, and its content becomes the new token file. Only one
- * process gets the lock, because a rename does not replace a directory that contains a file. Names of lock files are
- * unique, so that removing a killed process's lock file never releases another process's lock.
- * @returns the lock file's path. The file no longer exists if another process considered the lock stale and removed it.
+ * Waits for the lock on the token file, and takes the lock. The lock is a directory with one file, whose name
+ * identifies the lock's holder, and whose content becomes the new token file. Only one process gets the lock, because a
+ * rename does not replace a directory that contains a file. Each lock file has a unique name, so that removing a stale
+ * lock never releases another process's lock.
+ * @returns the path of the lock file, which no longer exists if another process considered the lock stale
  */
 async function lock(file: string): Promise<string> {
   // the lock directory is not called `*.lock`, because an older version might have left a file with that name
@@ -170,7 +167,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // if the lock belongs to another host or container, only its age can show that it is stale
+    // only the age of a lock from another host or container can show that the lock is stale
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
@@ -192,8 +189,8 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
 }
 
 /**
- * Returns a name for this process's host and PID namespace. If two processes get the same name, they can find each
- * other by process id.
+ * Returns a name for the host and PID namespace of this process. Processes with the same name can check each other's
+ * process ids.
  */
 function readPidSpace(): string {
   try {

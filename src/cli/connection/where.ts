@@ -8,7 +8,7 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Value that stands for this host's database where a gateway's URL is expected. */
+/** Stands for this host's database where a gateway's URL is expected. */
 export const LOCAL = 'here:';
 
 /**
@@ -22,9 +22,8 @@ export function readUrl(): string {
 }
 
 /**
- * Returns the URL of the gateway that a user's command uses, or LOCAL for this host's database. A configured gateway
- * takes precedence, then a database that is configured or that this user can open. By default, the command uses this
- * host's gateway.
+ * Returns the gateway's URL for a user's command, or LOCAL for this host's database. A configured gateway takes
+ * precedence over a database. Without either, the command uses this host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -32,10 +31,9 @@ export function findSite(): string {
 }
 
 /**
- * Returns the URL of the gateway that an operator's command uses, or LOCAL for this host's database. A database that is
- * configured or that this user can open takes precedence, because a command on the database has all rights. Without a
- * database, the command uses the configured gateway. If no gateway is configured, the command reports that the database
- * is missing.
+ * Returns the gateway's URL for an operator's command, or LOCAL for this host's database. A database takes precedence
+ * over a configured gateway, because a command on the database has all rights. Without either, the command reports that
+ * the database is missing.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -43,8 +41,8 @@ export function findOperatedSite(): string {
 }
 
 /**
- * Returns whether a URL, token or setting configures a gateway. A token, whether given or stored, also configures a
- * gateway, because the command must act as the token's user.
+ * Returns whether a URL, token or setting configures a gateway. A token also configures a gateway, because the command
+ * must act as the token's user.
  */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
@@ -53,8 +51,8 @@ function isGatewayNamed(): boolean {
 }
 
 /**
- * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root, and the user that owns
- * the embedded database's files, can open that database.
+ * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root and the owner of the
+ * embedded database's files can open that database.
  */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
@@ -67,7 +65,7 @@ function hasDatabase(): boolean {
   }
 }
 
-/** Runs an operator's command that works differently on a database and through a gateway. */
+/** Runs an operator's command, with one function for the database and another for a gateway. */
 export async function operate<Done>(ways: {
   local(ctx: Context): Promise<Done>;
   remote(url: string): Promise<Done>;

@@ -1,4 +1,4 @@
-/** Chooses the quota that a command charges if no option names a quota. */
+/** Chooses the quota that a command charges. */
 import { OwnCaller } from '../../generated/command-operations.js';
 import { ask } from '../connection/gateway-client.js';
 import { ownSettingsFile, readOwnSettings } from '../connection/own-settings.js';
@@ -6,9 +6,9 @@ import { UsageError } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 
 /**
- * Returns the quota that the option names, or else the quota in the user's settings, or else the user's default quota.
+ * Returns the quota from the command's option, or else from the user's settings, or else the user's default quota.
  * @param options the options that can name a quota, for the error message
- * @throws UsageError if no option or setting names a quota, and the caller does not have a default quota
+ * @throws UsageError if no option or setting names a quota, and the caller has no default quota
  */
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
   const chosen = given ?? readOwnSettings(environment()).quota;

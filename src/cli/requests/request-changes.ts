@@ -63,7 +63,7 @@ export function register(program: Command): void {
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
-/** Reads an email address. Converts `own` to an empty string, which selects the quota's email address. */
+/** Converts the value `own` to an empty string, which selects the quota's email address. */
 const toAddress = orNone((address) => (address === 'own' ? '' : address));
 
 interface UpdateOptions extends OutputOptions {
@@ -93,10 +93,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
-/**
- * Reads a retention date, which must be in the future. Rejects a past date, because it is probably mistyped, and the
- * server would end the request immediately.
- */
+/** Reads a retention date. Rejects a past date, because the server would end the request immediately. */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
   const retention = await readRetention('--retention', text, async () => now);
@@ -150,7 +147,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   }
   if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // subtract the files that were released before this call, because the server's count includes them
+  // subtract files released earlier, because the server's count includes them
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);

@@ -1,4 +1,4 @@
-/** Reports on a request's files: paths on disk, missing files, failed files, and why files wait. */
+/** Reports on the files of a request: paths on disk, missing files, failed files, and why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { plural } from '../../core/text/plural.js';
@@ -18,7 +18,7 @@ import { stdout } from '../terminal/io.js';
 import { printLine } from '../terminal/output.js';
 import { formatWholeTime } from '../terminal/times.js';
 
-/** Adds the options `--print-paths` and `--null` to a command that can print paths on disk. */
+/** Adds the options `--print-paths` and `--null` to a command. */
 export function addPathsOptions(command: Command): Command {
   const help = "print only paths on disk, one per line, for xargs -d '\\n'";
   return command.addOption(new Option('--print-paths', help).conflicts('json')).addOption(
@@ -45,10 +45,7 @@ export function pathOnDisk(file: {
   return file.isAtPrimaryPath ? file.path : file.restoredPath;
 }
 
-/**
- * Prints a path.
- * @throws CommandError if the path contains a line break, unless paths in the output end with NUL
- */
+/** @throws CommandError if the path contains a line break, unless paths in the output end with NUL */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
     throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use -0, and xargs -0`);
@@ -57,10 +54,7 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
   stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
 }
 
-/**
- * Returns the request in a server's answer.
- * @throws CommandError if the answer does not contain a request
- */
+/** @throws CommandError if the server's answer does not contain the request */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
   if (request) return request;
   throw new CommandError(`there is no request with id ${id}`);
@@ -114,7 +108,7 @@ interface Directories {
 
 /**
  * Prints the directories below which all files were restored at their archive paths. If some files are elsewhere,
- * prints the command that lists the paths of all files.
+ * prints the command that lists all paths.
  */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
@@ -131,13 +125,10 @@ export async function printRequestDirectories(url: string, id: number): Promise<
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPath });
 }
 
-/** Maximum number of failed files that an error message names. The command `show` lists all failed files. */
+/** Maximum number of failed files in an error message. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/**
- * Returns the error for a request with failed files. The message contains the number of failed files, the first
- * reasons, and the remedy.
- */
+/** Returns the error for a request with failed files: their number, the first reasons, and the remedy. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -158,8 +149,8 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files that do not fit into the
- * quota. If the request is active, another line says that missing files might still be added to the request. Files
- * beyond the request's own limits do not count as missing.
+ * quota. For an active request, another line says that Tapegate might still add missing files. Files beyond the
+ * request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -189,13 +180,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Maximum number of paths that `findDirectories` checks, and maximum number of files that it reads per path. */
+/** Maximum number of paths that `findDirectories` checks, and of files that it reads per path. */
 const CHECKED = { paths: 5, files: 20 };
 
-/**
- * Checks the first few unknown paths, and returns the directories among them that contain files in the catalogue.
- * Ignores server errors.
- */
+/** Returns which of the first few unknown paths are directories with files in the catalogue. Ignores server errors. */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
@@ -220,7 +208,7 @@ export class IncompleteError extends CommandError {
   }
 }
 
-/** Returns the error message for a pattern, or a text given to `ls`, that does not match any file. */
+/** Returns the error message for a pattern that matches no file. */
 export function describeNoMatch(text: string, hasStages = false): string {
   const where = hasStages ? 'at these stages' : 'in the catalogue';
   return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
@@ -250,9 +238,9 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** A waiting request's part of the plan for the drives. */
+/** The plan for a request that is waiting for drives. */
 export interface WaitingView {
-  /** When the plan was made, by the server's clock. */
+  /** When the server made the plan, by the server's clock. */
   at: string;
   isReading: boolean;
   end: EndFragment | null;
@@ -262,12 +250,12 @@ export interface WaitingView {
 /** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Pause between two reads of the plan. The pause is long because each read scans the whole queue. */
+/** Pause between two reads of the plan, in milliseconds. Each read scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts, and reports each result: undefined if the
- * read failed.
+ * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if the read
+ * failed.
  */
 export async function followWaiting(
   url: string,
@@ -280,7 +268,7 @@ export async function followWaiting(
       throw error;
     });
     if (!signal.aborted) report(view);
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
   }
 }
 
@@ -303,7 +291,7 @@ async function readParts(url: string, id: number) {
 /** Reasons for waiting that affect the whole queue, not only single files. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_POSITION'];
 
-/** Returns the queue-wide reasons why a request's files wait, each with the number of files that it affects. */
+/** Returns the queue-wide reasons why a request's files wait, each with the number of affected files. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

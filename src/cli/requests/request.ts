@@ -1,4 +1,4 @@
-/** The command `request` creates a request, or estimates it with `--dry-run`. */
+/** The command `request` creates a request, or estimates the request with `--dry-run`. */
 import type { Command } from 'commander';
 import { describeFullQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -101,7 +101,6 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   };
 }
 
-/** The result of creating a request: its id, whether files might be missing, and whether the request has finished. */
 interface CreatedRequest {
   id: number;
   mayLackFiles: boolean;
@@ -129,10 +128,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   };
 }
 
-/**
- * Prints a request's estimate.
- * @throws CommandError if the quota is too small, or the catalogue does not contain all files
- */
+/** @throws CommandError if the quota is too small, or the catalogue does not contain all files */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
   const estimate = unwrapResult(result);
@@ -184,7 +180,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   return lines;
 }
 
-/** Returns output lines with the price at each library, and with the total if there are several libraries. */
+/** Returns output lines with the price at each library, and with the total for several libraries. */
 function formatPrices({ prices, price }: EstimatedFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;

@@ -22,7 +22,7 @@ interface ListOptions extends OutputOptions {
   all?: boolean;
 }
 
-/** Rejects a user without a quota, so that a mistyped name does not look like a user without requests. */
+/** Rejects a user without a quota, because an empty list would hide a mistyped name. */
 async function requireUser(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);

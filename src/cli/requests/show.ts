@@ -1,4 +1,4 @@
-/** The command `show` shows a request, and the state of each of its files that is not on disk. */
+/** The command `show` shows a request, and the state of each file that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';
@@ -68,10 +68,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-/**
- * Returns the requested pattern or paths, unless the label already contains them. By default, the label is the pattern
- * or the first path.
- */
+/** Returns the requested pattern or paths, unless the label already shows them. */
 async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
@@ -145,8 +142,8 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
 }
 
 /**
- * Returns the number of attempts to restore a file. A failed file does not have a counter, but after several attempts,
- * its error message ends with the number of attempts.
+ * Returns the number of attempts to restore a file. For a failed file, only the end of the error message contains the
+ * number.
  */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);

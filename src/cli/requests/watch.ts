@@ -1,4 +1,4 @@
-/** The command `watch` shows a request's progress until it finishes, as a bar with files, bytes, rate and time left. */
+/** The command `watch` shows the progress of a request until the request finishes. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
@@ -39,7 +39,7 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Interval between progress lines if standard error is not a terminal. */
+/** Milliseconds between progress lines if standard error is not a terminal. */
 const LOG_MS = 2000;
 
 /** Number of attempts to reconnect to a server that does not answer. */
@@ -48,15 +48,15 @@ const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
   /**
-   * Whether this command created the request. A request that this command created exists even if no progress has been
-   * received.
+   * Whether this command created the request. A newly created request exists even before the server reports progress.
    */
   isNew?: boolean;
 }
 
 /**
- * Shows a request's progress until it finishes, and then prints the directories that contain the restored files.
- * @throws CommandError with exit code 3 if the request ended, but some of its files did not arrive
+ * Shows a request's progress until the request finishes, and then prints the directories that contain the restored
+ * files.
+ * @throws CommandError with exit code 3 if the request ended without all its files
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;
@@ -73,7 +73,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // this handler prevents an unhandled rejection: `await waiting` below throws the error
+  waiting?.catch(() => {}); // prevent an unhandled rejection, because `await waiting` below throws the error
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
@@ -113,10 +113,10 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 }
 
 interface View {
-  /** The progress at the start of the interval for which the rate is computed. */
+  /** Progress at the start of the interval over which the rate is computed. */
   first: Progress;
   text?: string;
-  /** Reason why the request waits, shown above the bar. */
+  /** Reason why the request waits, shown above the progress bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
   /** The last printed time range for the request's planned end. */
@@ -127,8 +127,8 @@ interface View {
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints a time range for the request's planned end above the bar. Prints a new range if the planned end is no longer
- * within the printed range.
+ * Prints a time range for the request's planned end above the bar. Prints another range only if the planned end leaves
+ * the printed range.
  * @param now the server's time, because this host's clock might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
@@ -141,8 +141,8 @@ function printEnd(line: ProgressLine | undefined, view: View, now: string, end: 
 }
 
 /**
- * Yields progress until the request has finished or the signal aborts. Reconnects after a lost connection if the server
- * has reported progress before.
+ * Yields progress until the request has finished or the signal aborts. Reconnects after a lost connection only if the
+ * server has reported progress before.
  */
 async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
   let last: Progress | undefined;
@@ -194,9 +194,8 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns a request's estimated remaining time. If no file is being read, or the plan does not contain the request's
- * end, returns why the request waits. In a terminal, that reason is shown above the bar, because the end of the bar's
- * line might be cut off.
+ * Returns a request's estimated remaining time, or why the request waits. In a terminal, the reason for waiting is
+ * shown above the bar, because the bar's line might be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

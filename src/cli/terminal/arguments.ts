@@ -16,7 +16,7 @@ interface NumberRange {
   expected?: string;
 }
 
-/** Reads a whole number, of at most nine digits by default. */
+/** Parses a whole number, of at most nine digits by default. */
 export function readNumber(option: string, text: string, range: NumberRange = {}): number {
   const { from = 0, to = Number.MAX_SAFE_INTEGER, digits = 9, expected = 'a whole number' } = range;
   const value = /^\d+$/.test(text) && text.length <= digits ? Number(text) : Number.NaN;
@@ -24,7 +24,7 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** Reads the argument `<id>`, a request's id. */
+/** Parses the argument `<id>`, a request's id. */
 export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
 /** Returns a parser for a commander option whose value is a number. */
@@ -32,7 +32,7 @@ export const toNumber = (option: string, range?: NumberRange) => (text: string) 
 
 const PEOPLE_LIMIT = 1000;
 
-/** @param forScripts names of the options that select output for scripts */
+/** @param forScripts the options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
@@ -55,8 +55,8 @@ export function readSize(option: string, text: string): bigint {
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /**
- * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander does not
- * allow null as an option's value. The function `noneToNull` later converts the text to null.
+ * Returns a parser that also accepts the text `none`. The parser returns `none` unchanged, because commander option
+ * values cannot be null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>
@@ -67,7 +67,7 @@ export const orNone =
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
- * Reads a point in time, or a span before now such as 10m or 3d.
+ * Parses a point in time, or a time span before now such as 10m or 3d.
  * @param askNow returns the server's time; called only if the text is a time span
  */
 export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
@@ -80,7 +80,7 @@ export async function readPast(option: string, text: string, askNow: () => Promi
 const notATime = (option: string, text: string, span: string) =>
   new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
 
-/** Returns the length of a time span in seconds; undefined if the text is not a span. */
+/** Returns a time span in seconds; undefined if the text is not a time span. */
 function readSpan(text: string): number | undefined {
   const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
@@ -89,7 +89,7 @@ function readSpan(text: string): number | undefined {
 const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
 
 /**
- * Reads a request's retention date: a point in time, or a span from now such as 3d or 12h.
+ * Parses a request's retention date: a point in time, or a time span from now such as 3d or 12h.
  * @param askNow returns the server's time; called only if the text is a time span
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
@@ -99,18 +99,15 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/**
- * The option `--file`, as arguments for commander's `option` method. The function `readPaths` reads the option's
- * values.
- */
+/** Arguments of commander's `option` method for the option `--file`. `readPaths` reads the option's values. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',
 ] as const;
 
 /**
- * Reads the paths given with `--file`. Each value is a path, `@name` for a file with one path per line, or `-` for
- * standard input with one path per line.
+ * Reads the paths given with `--file`. A value is a path, `@name` for a file with one path per line, or `-` for
+ * standard input.
  * @throws CommandError if a file with paths cannot be read
  */
 export async function readPaths(given: string[]): Promise<string[]> {

@@ -2,12 +2,12 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { commandState, environment } from './io.js';
 
 /**
- * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files. Code 4 means that
- * the server does not answer. Code 130 means that the command was interrupted; shells use the same code for SIGINT.
+ * Exit codes of commands. Code 3 means that a request ended without all its files. Code 4 means that the server does
+ * not answer. Shells also use code 130 for SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
-/** A command's failure, with the message to print. */
+/** A failure of a command, with the message to print. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** A command's interruption. An empty message is not printed. */
+/** The interruption of a command by the user. An empty message is not printed. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
@@ -77,7 +77,7 @@ function describeChoice(): string {
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
-/** Options with names that differ from their GraphQL fields' names. */
+/** Options whose names differ from the names of their GraphQL fields. */
 const OTHER_NAMES = new Map([
   ['events', '--event'],
   ['expiresAt', '--expires'],
@@ -92,7 +92,7 @@ const OTHER_NAMES = new Map([
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * If a message begins with a GraphQL field's name, replaces the name with the command's option for the field.
+ * Replaces a GraphQL field name at the start of a message with the name of the command's option.
  * @param own the command's names for arguments, by GraphQL field name
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {

@@ -1,6 +1,6 @@
 /**
- * The current command's streams, environment and state. `runWith` replaces the process's streams and environment, so
- * that one process can run several commands concurrently. Commands must use this module instead of `process`.
+ * Streams, environment and state of the current command. Commands must use this module instead of `process`, because
+ * `runWith` can run several commands concurrently in one process.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -19,7 +19,7 @@ export interface CommandIo {
   stdin: Readable & { isTTY?: boolean };
   stdout: Output;
   stderr: Output;
-  /** Abort signal that interrupts the command. If unset, SIGINT interrupts the command. */
+  /** Signal that interrupts the command. If unset, SIGINT interrupts the command. */
   signal?: AbortSignal | undefined;
 }
 
@@ -28,13 +28,11 @@ interface CommandState extends CommandIo {
   exitCode: number;
   /** Names of the command's options, such as `--quota`. */
   options: readonly string[];
-  /** Whether to print times in the local zone and relative to now. Times for scripts are in UTC. */
+  /** Whether to print times in the local zone and relative to now. Output for scripts has times in UTC. */
   isForPeople: boolean;
   /** Whether tables may be wider than the terminal. */
   isWide: boolean;
-  /** Database that the command has opened, if any. */
   context?: Promise<Context>;
-  /** Closes the database that the command has opened. */
   close?: () => Promise<void>;
 }
 
@@ -57,8 +55,8 @@ const ownState: CommandState = {
 };
 
 /**
- * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 a stored value
- * would slow down every promise in a server.
+ * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 it would slow
+ * down every promise in a server.
  */
 const replaced = new AsyncLocalStorage<CommandState>();
 
@@ -78,7 +76,7 @@ export const stdout = (): Output => commandState().stdout;
 
 export const stderr = (): Output => commandState().stderr;
 
-/** Hides secrets in a text: the secrets in the command's environment, and any text that looks like a secret. */
+/** Hides secrets in a text: secrets from the command's environment, and any text that looks like a secret. */
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
@@ -98,16 +96,10 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/**
- * Two signals within this time count as one, because npm forwards a Ctrl-C that the terminal has already sent to the
- * process.
- */
+/** Milliseconds within which two signals count as one. npm forwards a Ctrl-C that the terminal has already sent. */
 const SAME_SIGNAL_MS = 500;
 
-/**
- * Resolves at the first signal that asks the process to stop. A second signal ends the process immediately, which is
- * safe.
- */
+/** Resolves at the first signal that asks the process to stop. A second signal safely ends the process immediately. */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {

@@ -11,7 +11,7 @@ export interface OutputOptions {
   json?: boolean;
 }
 
-/** Prints a JSON document on one line, and does not round integers. */
+/** Prints a JSON document on one line, without rounding integers. */
 export function printJson(value: unknown): void {
   stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
 }
@@ -28,7 +28,7 @@ export function printText(text: string): void {
   stdout().write(text);
 }
 
-/** Prints a command's result, as a JSON document for scripts or as a line for people. */
+/** Prints a command's result: a JSON document for scripts, or a line for people. */
 export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
   if (json) printJson(value);
   else printLine(line);
@@ -42,11 +42,11 @@ interface TableOf<Row> {
   cells(row: Row): Cell[];
   /** Line to print instead of an empty table. */
   none?: string;
-  /** Returns the value to print as JSON for a row; by default the row itself. */
+  /** Returns the value to print as JSON for a row; by default, the row itself. */
   present?(row: Row): unknown;
 }
 
-/** Prints rows as a table, or, for scripts, as one JSON document per row. */
+/** Prints rows as a table, or for scripts, as one JSON document per row. */
 export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: TableOf<Row>): void {
   const { header, cells, none, present = (row) => row } = how;
   if (json) for (const row of rows) printJson(present(row));
@@ -60,13 +60,11 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
   else printLine(text);
 }
 
-/** Minimum width of a truncated table column. */
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table. Each column is as wide as its widest cell. In a terminal, truncates columns to the terminal's width.
- * If the terminal is too narrow for a table, prints each cell on its own line. Does not truncate with `--wide`, or if
- * standard output is not a terminal.
+ * Prints a table. In a terminal, narrows columns to the terminal's width, or prints each cell on its own line. Does not
+ * narrow columns with `--wide`, or if standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -110,7 +108,7 @@ function printCells([header = [], ...rows]: string[][]): void {
 /** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
-/** Prints an object's values, each after its name, wrapped to the terminal's width. */
+/** Prints values with their names, wrapped to the terminal's width. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;

@@ -1,7 +1,4 @@
-/**
- * Shows progress on standard error. In a terminal, lines are redrawn in place. If standard error is not a terminal,
- * each update is a log line.
- */
+/** Shows progress on standard error. Redraws lines in place in a terminal; otherwise writes log lines. */
 import { Help } from 'commander';
 import { printable } from '../../core/text/printable.js';
 import { stderr } from './io.js';
@@ -15,7 +12,7 @@ export interface ProgressOutput {
 
 const TERMINAL_MS = 200;
 
-/** Interval at which a log repeats an unchanged line, to show that the command still runs. */
+/** Milliseconds after which a log repeats an unchanged line, to show that the command still runs. */
 const SAME_LINE_MS = 3_600_000;
 
 const roomOf = ({ columns = 80 }: ProgressOutput) => Math.max(columns - 1, 1);
@@ -29,7 +26,7 @@ export class ProgressLine {
   private drawn = 1;
 
   /**
-   * @param textOf returns the current progress as text, or undefined to draw nothing
+   * @param textOf returns the current progress, or undefined to draw nothing
    * @param logMs milliseconds between log lines, if standard error is not a terminal
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
@@ -66,16 +63,13 @@ export class ProgressLine {
     return `\r\x1b[K${above}`;
   }
 
-  /** Prints a permanent line above the lines that are redrawn. */
+  /** Prints a permanent line above the progress lines. */
   printAbove(text: string): void {
     this.out.write(`${this.out.isTTY ? this.clear() : ''}${printable(text)}\n`);
     if (this.out.isTTY) this.draw();
   }
 
-  /**
-   * Stops drawing.
-   * @param isPermanent whether the last line stays visible in a terminal
-   */
+  /** @param isPermanent whether the last progress line stays visible in a terminal */
   end(isPermanent = false): void {
     clearInterval(this.timer);
     if (isPermanent || !this.out.isTTY) this.draw();
@@ -83,12 +77,11 @@ export class ProgressLine {
   }
 }
 
-/** Maximum width of a bar, in columns. */
 const MAX_BAR = 30;
 const MIN_BAR = 5;
 
 /**
- * Returns a bar and a text that together fit on one line in the terminal.
+ * Returns a progress bar and a text that together fit on one line in the terminal.
  * @param part the completed part, from 0 to 1
  */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {
