@@ -1,6 +1,6 @@
 /**
- * GraphQL types for the findings that the doctor derives from database rows alone. Findings on restore disks come from
- * the hosts that mount them.
+ * Defines the GraphQL types for the findings that the doctor derives from database rows alone. Only a host that mounts
+ * a restore disk can check the disk.
  */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
@@ -51,7 +51,7 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Query cost of listing findings or counting rows to check. Either field reads whole tables. */
+/** Query cost of listing findings or counting rows to check, because both fields read whole tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({

@@ -92,7 +92,6 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers each error's request context, whose logger later logs the error. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
@@ -175,7 +174,7 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs unhandled GraphQLErrors instead of letting them end the process. Other unhandled errors still end it.
+ * Logs unhandled GraphQLErrors instead of letting them end the process.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

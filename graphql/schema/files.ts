@@ -66,7 +66,7 @@ const diskOf = createBatch(readDisks);
 
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether copies exist on disk. Records missing copies in the database. */
+/** Records missing copies in the database. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
@@ -177,7 +177,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
-    // only operators and viewers may see the path, because path rules might hide its first directories from users
+    // only operators and viewers may see a tape path, because path rules might hide its first directories
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -213,7 +213,7 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-/** @param found the number of files on the page; an estimated total is at least this number */
+/** @param found the number of files on the page, which is the minimum for an estimated total */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -281,7 +281,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumed before it had received all current stages would miss the remaining ones
+      // a client that resumed before it had received all current stages would miss some of them
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

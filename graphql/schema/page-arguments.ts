@@ -48,7 +48,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = await withInvalidInput(given, () => resolver(root, given, ctx, info) as Promise<ConnectionShape>);
       if (page.edges.length === 0) {
-        // an empty page returns the client's own cursor, because a client would read the whole list again after null
+        // return the client's own cursor for an empty page, because a null cursor would restart the list
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;

@@ -1,6 +1,6 @@
 /**
  * Reads pages of lists, and batches of values, without Prisma's pagination. For a page of a nested list, Prisma would
- * read the whole list. After a cursor whose row was deleted, Prisma would return no rows.
+ * read the whole list. If the cursor's row has left the list, Prisma would return no rows.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -164,8 +164,8 @@ function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>, side: Side): Key
 }
 
 /**
- * Returns a page of a root field's list, whose rows are read with our own SQL. The cursors have the same format as
- * those of Pothos' `prismaConnection`.
+ * Returns a page of a list at the root of the schema, with rows from Tapegate's own SQL statement. The cursors have the
+ * format of Pothos' `prismaConnection`.
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
   args: DefaultConnectionArguments,
@@ -273,9 +273,9 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader. One call of `load` loads all keys requested in the same turn of the event loop. The loader
+ * Returns a batching loader: one call of `load` loads all keys requested in the same turn of the event loop. The loader
  * does not cache, so that a mutation's response contains the changed values.
- * @param load returns the values by key, and omits keys without a value
+ * @param load omits keys without a value from its result
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

@@ -42,8 +42,8 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name in a document, because validation compares each pair. Fields without
- * arguments and subfields do not count.
+ * Maximum number of fields with the same name in a document, because validation compares each pair. Fields that have
+ * neither arguments nor subfields do not count.
  */
 const MAX_REPEATS = 50;
 
@@ -71,10 +71,7 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/**
- * Returns an error if the document exceeds a limit. A fragment's nodes count once, however often the document uses the
- * fragment.
- */
+/** Counts the nodes of a fragment only once, however often the document uses the fragment. */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
   let selections = 0;
@@ -172,8 +169,8 @@ function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * Approximate number of items in each list of an introspection result, by field. Other fields count as one item.
- * `__type` is in the list because the selected type might be large.
+ * Approximate number of items in each list of an introspection result, by field. A field that is not in the map counts
+ * as one item.
  */
 const ITEMS = new Map([
   ['__type', 10],
@@ -213,8 +210,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that adds up the weights of all fields in a selection set, including its fragments. Each selection
- * set is visited only once. A recursive selection set weighs 0; validation rejects it anyway.
+ * Returns a function that adds up the weights of all fields in a selection set, including its fragments. A recursive
+ * selection set, which validation rejects, weighs 0.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -290,16 +287,13 @@ export function findExcess(
 }
 
 /**
- * Maximum number of keys in any object in an operation's variables. An error message contains all keys of an invalid
- * object.
+ * Maximum number of keys in any object in an operation's variables. Without a limit, an error message would contain all
+ * keys of a large object.
  */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
-/**
- * Returns the variables' values, or the first error. Omits further errors, because each error prints the whole invalid
- * value.
- */
+/** Returns the variables' values, or only the first error, because each error prints the whole invalid value. */
 export function readVariables(
   schema: GraphQLSchema,
   { variableDefinitions = [] }: OperationDefinitionNode,

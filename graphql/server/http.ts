@@ -41,7 +41,7 @@ function named(value: unknown, findText: FindText): unknown {
 }
 
 /**
- * Reads the parameters from the body of a POST or the query string of a GET. Keeps unknown parameters.
+ * Reads the parameters from the body of a POST or the query string of a GET.
  * @throws HttpError 400, 413, 415
  */
 export async function readParams(req: Request, findText: FindText = () => undefined): Promise<Params> {

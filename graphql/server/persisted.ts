@@ -1,7 +1,6 @@
 /**
  * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents pass the same
- * checks as other documents. Yoga's plugin supports neither event streams, nor callers, nor trusted documents sent as
- * text.
+ * checks as other documents. Yoga's plugin for persisted documents supports neither event streams nor per-caller rules.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -46,7 +45,6 @@ export function openDocuments({
     find: (given, caller) => {
       const id = readId(given);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        // `checkParams` rejects the request if `query` is not a string
         if (typeof given.query !== 'string') return undefined;
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         return given.query;

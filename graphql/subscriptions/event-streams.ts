@@ -45,7 +45,7 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
-    /** Subscribes to an operation. Errors in the results may contain internal details, which `maskError` removes. */
+    /** Errors in the results of a subscription may contain internal details, which `maskError` removes. */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
@@ -67,7 +67,6 @@ export interface StreamLimits {
    * @returns a function that stops counting the characters
    */
   keep?: (req: Request, characters: number) => () => void;
-  /** Maximum number of subscriptions in one stream. */
   operations?: number;
 }
 
@@ -81,7 +80,6 @@ interface Stream {
   operations: Set<() => void>;
   /** Event ids of the unsent results, in distinct connections mode only. */
   eventIds: (bigint | undefined)[];
-  /** A promise that resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
 }
 
@@ -287,10 +285,6 @@ export class EventStreams {
     errors: [toPlain(this.pipeline.maskError(error))],
   });
 
-  /**
-   * Counts a subscription against the caller's limits until the subscription or its stream ends.
-   * @throws HttpError
-   */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
     // a request for a persisted document contains only the id, so the document itself is larger
@@ -310,7 +304,6 @@ export class EventStreams {
     operations.add(exchange.end);
   }
 
-  /** Implements the graphql-sse hook `onOperation`: sends results no faster than the client reads them. */
   private adapt(exchange: Exchange, result: Result): Result {
     const { stream } = exchange;
     if (stream && 'next' in result)
@@ -442,8 +435,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * Rejects an operation. In single connection mode, the response to the POST contains the errors. In distinct
- * connections mode, the stream does.
+ * In single connection mode, the response to the POST contains the errors. In distinct connections mode, the event
+ * stream contains the errors as a result.
  */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };

@@ -57,7 +57,7 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  // the quota's user is the name of an unauthenticated caller
+  // unauthenticated calls are recorded under the user that the body names
   if (typeof object.quota === 'string') res.locals.quota = object.quota;
   return parse(schema, object);
 }

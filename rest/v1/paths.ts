@@ -4,9 +4,9 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path for a path from a client, without duplicate or trailing slashes. Removes the prefix
- * `WEBDAV_ROOT`, which gfal2 sends, and then decodes percent-encoding. Does not reject invalid paths, such as paths
- * with `..`.
+ * Returns the logical path for a path from a client, without duplicate or trailing slashes. If the path begins with
+ * `WEBDAV_ROOT`, as in gfal2's requests, removes the prefix and decodes percent-encoding. Does not reject invalid
+ * paths, such as paths with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');

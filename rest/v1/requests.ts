@@ -42,7 +42,7 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** Returns the times of a request's progress. Omits unknown times. */
+/** Returns the known times of a request's progress. */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,

@@ -82,7 +82,7 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // after the response has started, only a broken connection can report a failure
+    // after the response has started, breaking the connection is the only way to report a failure
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;

@@ -58,7 +58,7 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** Headers that describe the file, and that an error response must not contain. */
+/** An error response must not contain these headers, which describe the file. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
@@ -224,8 +224,8 @@ const names = (list: string, etag: string) => list.split(',').some((part) => ['*
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /**
- * Maximum number of ranges in a request. The gateway sends the whole file if a request exceeds the maximum, or if its
- * ranges exceed the file's size.
+ * Maximum number of ranges in a request. If a request exceeds the maximum, or if its ranges are together larger than
+ * the file, the gateway sends the whole file.
  */
 const MOST_RANGES = 1000;
 

@@ -5,7 +5,7 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 
 /** Opens copies on restore disks for the WebDAV endpoint. */
 export interface Copies {
-  /** @param isPublic whether to open the copy only if all users on the host may read it */
+  /** @param isPublic whether to open the copy only if all users on the host may read the copy */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
 }
 
@@ -15,7 +15,7 @@ export interface OpenCopy {
   /** Reads from a position until the buffer is full or the copy ends. @returns the number of bytes read */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  /** Closes the copy without waiting for a disk that hangs. */
+  /** Does not wait for a disk that hangs. */
   close(): void;
 }
 
@@ -67,7 +67,6 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Only one caller can wait for the buffer. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {

@@ -143,13 +143,13 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   sourcePath: string;
-  /** Id of the restore disk that contains the old name; null if the disk was removed from Tapegate. */
+  /** Null if the restore disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** Current path of the file; null if the file is no longer in the catalogue. */
+  /** Null if the file is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;

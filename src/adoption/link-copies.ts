@@ -17,7 +17,6 @@ const PAGE = 200;
 interface Finding {
   adopting: Adopting;
   archiveRoot: string;
-  /** Mount points of the source that cannot become restore disks in Tapegate. */
   refusedDisks: ReadonlySet<string>;
 }
 
@@ -94,8 +93,8 @@ interface FoundSource {
 }
 
 /**
- * Returns the file to which the archive path points, if it is a regular file on the disk. Otherwise returns the file at
- * the copy's path in Tapegate.
+ * Returns the file to which the archive path points, if the file is a regular file on the disk. Otherwise returns the
+ * file at the copy's path in Tapegate.
  */
 async function findCopy(
   logicalPath: string,
@@ -147,7 +146,10 @@ async function targetOf(sourcePath: string): Promise<string | undefined> {
   return linked === undefined ? undefined : path.resolve(path.dirname(sourcePath), linked);
 }
 
-/** Returns whether two paths lead to the same directory entry. If they do, removing one path also removes the other. */
+/**
+ * Returns whether two paths lead to the same directory entry. If two paths lead to one entry, removing one path also
+ * removes the other.
+ */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;
   if (path.basename(one) !== path.basename(other)) return false;

@@ -8,7 +8,6 @@ export interface Difference {
   /** The user, path, request id or mount point that differs. */
   thing: string;
   there: string;
-  /** Value in Tapegate after the adoption. */
   here: string;
 }
 

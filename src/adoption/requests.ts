@@ -129,8 +129,7 @@ type Say = (kind: string, there: string | null, here: string) => void;
 /** Returns the label as one line of at most 2,000 characters, because labels become email subjects. */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
-  const label = line.isWellFormed() ? line : line.slice(0, -1); // remove the first half of a surrogate pair that
-                                                                // `slice` cut
+  const label = line.isWellFormed() ? line : line.slice(0, -1);
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }

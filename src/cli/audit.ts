@@ -41,7 +41,6 @@ const columns = [
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
 
-/** Prints all entries of the audit log, or only the latest. CSV and JSON are printed page by page. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
@@ -64,7 +63,7 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
-/** Returns the cursor before the latest `count` entries of the audit log; null if there are no earlier entries. */
+/** Returns the cursor before the latest `count` entries; null if the log has no earlier entries. */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {

@@ -173,10 +173,7 @@ interface RestoredState {
   asOf: string;
 }
 
-/**
- * Returns the times at which the backup began and ended. The restored database has its state at the end of the backup,
- * because PostgreSQL replays the WAL up to that time.
- */
+/** Uses the end of the backup as the time of the restored state, because PostgreSQL replays the WAL up to that time. */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',
   asOf: endedAt,

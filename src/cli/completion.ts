@@ -17,11 +17,9 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof SHELLS)[number];
 
 interface Words {
-  /** Name of the command, such as `quota set`; empty for `tapegate` itself. */
   path: string;
   isGroup: boolean;
   next: string[];
-  /** Options that take a value, with the allowed values if they are limited. */
   values: { option: string; choices: readonly string[] }[];
 }
 
@@ -41,8 +39,7 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Returns the script for bash and zsh. Completes words that can follow the longest command on the line. In zsh, the
- * bash function runs through bashcompinit.
+ * Completes words that can follow the longest command on the line. In zsh, the bash function runs through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -72,7 +69,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Returns the script for fish, which completes file names only after commands without subcommands. */
+/** Completes file names only after commands without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path

@@ -45,7 +45,7 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Adds or resizes a restore disk. Only a host that mounts a disk can add or mark the disk. */
+/** Only a host that mounts a disk can add or mark the disk. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({

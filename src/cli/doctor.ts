@@ -32,7 +32,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Prints the findings and a summary. Sets exit code 1 if any finding remains unrepaired. */
+/** Sets exit code 1 if any finding remains unrepaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
@@ -72,10 +72,7 @@ function formatReport({ examined, found, repaired }: Report): string {
   return `${checked}: ${plural(found, 'finding')}, ${repaired} repaired`;
 }
 
-/**
- * Checks the database through a gateway.
- * @param print receives each finding immediately
- */
+/** @param print receives each finding immediately */
 async function examineRemotely(
   url: string,
   { repair, print }: { repair: boolean; print: (finding: Finding) => void },

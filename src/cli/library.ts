@@ -122,7 +122,6 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** End of the help text for commands with the option `--set`. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on hosts with engines.
 Settings contain their names: --set 'read=["tape-read"]', --set

@@ -51,7 +51,6 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  // reject an invalid token before storing it
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
@@ -74,10 +73,7 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
   );
 }
 
-/**
- * Logs in at the identity provider and stores the token. If the user interrupts the command, the provider revokes the
- * token.
- */
+/** If the user interrupts the command, the provider revokes the token. */
 async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<void> {
   const { logInByDevice } = await import('./connection/issuer-login.js');
   const end = new AbortController();

@@ -1,4 +1,6 @@
-/** The command `archive` writes a directory tree to tape, verifies it, and adds its files to the catalogue. */
+/**
+ * The command `archive` writes a directory tree to tape, verifies the tape copies, and adds the files to the catalogue.
+ */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';

@@ -21,14 +21,14 @@ import { stdin } from '../terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Opens the file; can be called only once. */
+  /** Can be called only once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
   /**
-   * Reads the rows of the list; can be called only once.
+   * Can be called only once.
    * @param meter wraps a stream to count the bytes read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
@@ -88,7 +88,6 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
   return { volume, library, spot, storageClasses, ...prefixes };
 }
 
-/** Returns an option's path prefix without a trailing slash; empty if the option is not given. */
 function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   const prefix = options[option] ?? '/';
   if (!prefix.startsWith('/')) {

@@ -1,4 +1,4 @@
-/** The command `import` adds files to the catalogue from a list or from standard input. */
+/** The command `import` imports catalogue rows from a file or from standard input. */
 import { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../../core/errors.js';

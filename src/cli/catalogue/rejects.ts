@@ -60,7 +60,6 @@ export class Rejects {
     return new Rejects({ file, partialFile: isDefault ? `${file}.partial` : file, isDryRun }, nameLines);
   }
 
-  /** Yields rows with valid names, and writes the other rows to the file of rejects. */
   async *filter(rows: RowSource): ReturnType<typeof import('../../domain/import/import-rows.js').skipBadNames> {
     const { skipBadNames } = await import('../../domain/import/import-rows.js');
     yield* skipBadNames(rows, ({ line, problem }: RowError) => this.write([{ line, problem }]));
@@ -94,7 +93,6 @@ export class Rejects {
     else if (isImported && isDefault && !this.isDryRun) await rm(this.file, { force: true });
   }
 
-  /** Fields about rejected rows in the JSON output. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && !this.isDryRun && { rejectsFile: this.file }) };
   }

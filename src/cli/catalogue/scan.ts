@@ -37,7 +37,6 @@ interface ScanOptions extends OutputOptions, SkipOptions {
 
 interface ScanCounts {
   files: number;
-  /** Number of files that the catalogue already contains at the same tape position. */
   unchanged: number;
   skipped: number;
 }
@@ -96,7 +95,7 @@ async function registerFiles(
     const allLines = async function* () {
       yield first.value;
       yield* lines;
-      await unmount(); // free the drive before the rows are imported
+      await unmount();
     };
     const rows = readRows(Readable.from(allLines()));
     const { skipInvalid } = options;

@@ -10,8 +10,7 @@ import type { Makes } from './runtime.js';
 export const opensDatabases: boolean = true;
 
 /**
- * Reads the configuration of this process.
- * @param listens whether the process runs a gateway
+ * Reads the configuration of this process from its environment.
  * @throws ConfigError that lists all faults in the environment variables
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
@@ -48,7 +47,7 @@ export function openContext(): Promise<Context> {
   const open = async () => {
     const { openRuntime } = await import('./runtime.js');
     const config = await readEnvironment();
-    const logLevel = environment().LOG_LEVEL ? config.logLevel : 'warn'; // keep standard error for messages to the user
+    const logLevel = environment().LOG_LEVEL ? config.logLevel : 'warn';
     const runtime = await openRuntime({ ...config, logLevel }, 'nothing', ownLog());
     command.close = () => runtime.close();
     return { ...runtime.ctx, caller: operatingUser() };

@@ -58,7 +58,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Sends a query or mutation with the given authentication headers, and returns the gateway's answer. */
+/** Sends a query or mutation with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -145,7 +145,7 @@ interface GraphqlResult {
   errors?: unknown;
 }
 
-/** Returns the first error. Checks the type, because a server other than Tapegate might send anything. */
+/** Checks the type of each error, because a server other than Tapegate might send anything. */
 function findError(errors: unknown): GraphqlError | undefined {
   const error = Array.isArray(errors) ? errors[0] : undefined;
   return typeof error?.message === 'string' ? error : undefined;
@@ -176,7 +176,6 @@ function refuseRedirect(from: string, status: number, location: string | null | 
 
 export const UNCONFIRMED = 'the change may have been made: check before you repeat it';
 
-/** Codes of connection errors that occur before the client sends the request. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 
 function isUnsent(error: unknown): boolean {

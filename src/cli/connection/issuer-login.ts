@@ -83,10 +83,7 @@ export class IssuerClient {
     });
   }
 
-  /**
-   * Requests the token of a device login.
-   * @throws IssuerRefusal until the user has logged in; ConnectionError
-   */
+  /** @throws IssuerRefusal until the user has logged in; ConnectionError */
   async askForDevice(deviceCode: string): Promise<Grant> {
     const { oauth, server } = this;
     return await this.askForGrant(async (options, client) => {
@@ -107,9 +104,7 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /**
-   * Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens from the same login.
-   */
+  /** When a refresh token is revoked, some providers also revoke all other tokens from the same login. */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} does not revoke tokens`);
@@ -392,15 +387,14 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Returns the server's stored token, after renewing it if necessary. Of several processes that need a new token, only
- * one renews it.
+ * Returns the server's stored token, after renewing it if necessary. If several processes need a new token, only one
+ * process renews the stored token.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {
   try {
     return (await changeToken(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
-    // after a failed renewal, the stored token might still be valid
     const stored = readStoredToken(url, env);
     if (stored?.login?.expiresAt !== undefined && Date.now() < stored.login.expiresAt) return stored.token;
     throw error;

@@ -1,6 +1,6 @@
 /**
  * Checks which user listens on a local port before a command sends a token to that port. While the gateway is down, any
- * local user can listen on its port.
+ * local user can listen on the gateway's port.
  */
 import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
@@ -9,7 +9,6 @@ import { isOfThisHost, normalAddress } from '../../core/net/address-ranges.js';
 import { bareHost } from '../../core/net/issuer-urls.js';
 import { CommandError } from '../terminal/failure.js';
 
-/** Code for the state LISTEN of a socket in /proc/net/tcp. */
 const LISTEN = '0A';
 
 /**

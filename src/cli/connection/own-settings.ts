@@ -10,9 +10,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { UsageError } from '../terminal/failure.js';
 
 export interface OwnSettings {
-  /** URL of the gateway. The variable TAPEGATE_URL takes precedence. */
   server?: string;
-  /** Quota to charge if `--quota` is not given. */
   quota?: string;
 }
 

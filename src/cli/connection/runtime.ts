@@ -1,4 +1,4 @@
-/** Opens the database, event feed and log of a process, and later closes them in reverse order. */
+/** Opens the database, event feed and log of a process. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -26,7 +26,6 @@ import { checkLibrary, stagingTermsOf } from '../../tape/kinds.js';
 
 export interface Runtime {
   ctx: Context;
-  /** Database connection settings for child processes. */
   connection: ClientConfig;
   migrated: string[];
   close(): Promise<void>;

@@ -13,11 +13,9 @@ import { readCredentialHeaders, UNCONFIRMED } from './gateway-client.js';
 const CONTINUE_MS = 1000;
 
 /**
- * Uploads a stream with PUT.
- * @param target the URL to which the stream is uploaded
+ * Uploads a stream with PUT, and returns the server's answer.
  * @param sent `url` is the server's URL, for error messages and credentials; `size` is the stream's size in bytes, if
  * known
- * @returns the server's answer
  * @throws CommandError with a one-line message; errors from reading the source
  */
 export async function sendFile<Answer>(

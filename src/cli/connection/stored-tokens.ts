@@ -22,7 +22,7 @@ export interface Login {
   issuer: string;
   clientId: string;
   audience: string;
-  /** Refresh token; unset if the user must log in again to get a new token. */
+  /** Unset if the user must log in again to get a new token. */
   refreshToken?: string | undefined;
   /** When the token expires, in milliseconds since 1970 by this host's clock; unset if unknown. */
   expiresAt?: number | undefined;
@@ -54,8 +54,7 @@ export function readStoredToken(url: string, env: Environment): StoredToken | un
 }
 
 /**
- * Stores a server's token.
- * @returns the token file's path
+ * Stores a server's token, and returns the token file's path.
  * @throws CommandError
  */
 export async function storeToken(url: string, token: StoredToken, env: Environment): Promise<string> {
@@ -91,14 +90,13 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    // ignore a failure, because another process might have already taken the lock
+    // another process might have already taken the lock
     await rmdir(path.dirname(next)).catch(() => {});
   }
 }
 
 const LOST = 'the stored tokens were not changed, because the lock expired and another command took it; log in again';
 
-/** @throws CommandError if another process has taken the lock */
 async function writeNext(next: string, all: StoredTokens): Promise<void> {
   const handle = await open(next, 'r+').catch((error) => {
     throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
@@ -149,10 +147,10 @@ function parseTokens(file: string, text: string): StoredTokens {
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock on the token file, and takes the lock. The lock is a directory with one file, whose name
- * identifies the lock's holder, and whose content becomes the new token file. Only one process gets the lock, because a
- * rename does not replace a directory that contains a file. Each lock file has a unique name, so that removing a stale
- * lock never releases another process's lock.
+ * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one file. The file's
+ * name identifies the lock's holder, and its content becomes the new token file. Only one process gets the lock,
+ * because a rename does not replace a directory that contains a file. Lock files have unique names, so that removing a
+ * stale lock never releases another process's lock.
  * @returns the path of the lock file, which no longer exists if another process considered the lock stale
  */
 async function lock(file: string): Promise<string> {
@@ -196,7 +194,7 @@ function readPidSpace(): string {
   try {
     return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;
   } catch {
-    return `.${hostname()}`; // only Linux has PID namespaces
+    return `.${hostname()}`;
   }
 }
 

@@ -23,7 +23,7 @@ export function readUrl(): string {
 
 /**
  * Returns the gateway's URL for a user's command, or LOCAL for this host's database. A configured gateway takes
- * precedence over a database. Without either, the command uses this host's gateway.
+ * precedence over a database. Without a configured gateway or a database, the command uses this host's gateway.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -32,28 +32,21 @@ export function findSite(): string {
 
 /**
  * Returns the gateway's URL for an operator's command, or LOCAL for this host's database. A database takes precedence
- * over a configured gateway, because a command on the database has all rights. Without either, the command reports that
- * the database is missing.
+ * over a configured gateway, because a command on the database has all rights.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
   return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? LOCAL : readUrl();
 }
 
-/**
- * Returns whether a URL, token or setting configures a gateway. A token also configures a gateway, because the command
- * must act as the token's user.
- */
+/** A token also configures a gateway, because the command must act as the token's user. */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
   if (TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return true;
   return readStoredToken(readUrl(), environment()) !== undefined;
 }
 
-/**
- * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only root and the owner of the
- * embedded database's files can open that database.
- */
+/** Only root and the owner of the embedded database's files can open the embedded database. */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
   const own = process.getuid?.();

@@ -1,4 +1,4 @@
-/** The command `plan` shows what drives do now and next, or a request's position in the queue. */
+/** The command `plan` shows the current and planned work of the drives, or a request's position in the queue. */
 import type { Command } from 'commander';
 import { formatBytes } from '../../core/text/bytes.js';
 import { plural } from '../../core/text/plural.js';

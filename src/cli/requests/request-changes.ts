@@ -93,7 +93,7 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
-/** Reads a retention date. Rejects a past date, because the server would end the request immediately. */
+/** Rejects a past retention date, because the server would end the request immediately. */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
   const retention = await readRetention('--retention', text, async () => now);
@@ -104,7 +104,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 /**
- * Cancels several requests, and continues after a request that the server refuses to cancel.
+ * Continues after a request that the server refuses to cancel.
  * @throws CommandError that lists all failures
  */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {

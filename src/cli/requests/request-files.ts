@@ -125,7 +125,6 @@ export async function printRequestDirectories(url: string, id: number): Promise<
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPath });
 }
 
-/** Maximum number of failed files in an error message. The command `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
 /** Returns the error for a request with failed files: their number, the first reasons, and the remedy. */
@@ -180,7 +179,9 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Maximum number of paths that `findDirectories` checks, and of files that it reads per path. */
+/**
+ * Maximum number of paths that `findDirectories` checks, and maximum number of files that the function reads per path.
+ */
 const CHECKED = { paths: 5, files: 20 };
 
 /** Returns which of the first few unknown paths are directories with files in the catalogue. Ignores server errors. */
@@ -247,7 +248,6 @@ export interface WaitingView {
   reason: string | undefined;
 }
 
-/** Reasons for waiting that disappear as the drives work through the queue. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
 /** Pause between two reads of the plan, in milliseconds. Each read scans the whole queue. */
@@ -288,7 +288,6 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons for waiting that affect the whole queue, not only single files. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_POSITION'];
 
 /** Returns the queue-wide reasons why a request's files wait, each with the number of affected files. */

@@ -96,7 +96,6 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
     maxFiles: options.maxFiles,
     maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
-    // an empty string selects the quota's email address
     notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined),
   };
 }
@@ -180,7 +179,6 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   return lines;
 }
 
-/** Returns output lines with the price at each library, and with the total for several libraries. */
 function formatPrices({ prices, price }: EstimatedFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;

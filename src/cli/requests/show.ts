@@ -68,7 +68,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-/** Returns the requested pattern or paths, unless the label already shows them. */
+/** Returns undefined if the label already shows the requested pattern or paths. */
 async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
@@ -111,7 +111,6 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Returns whether an active request has copies at paths other than archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPath } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPath;
@@ -149,7 +148,6 @@ function formatTries({ attempts, lastError }: ShownRequestFileFragment): string 
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
-/** Returns the reasons why a file is not on disk, the most important reason first. */
 function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
   if (state === 'WAITING' && volume?.suspension) {

@@ -113,17 +113,13 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 }
 
 interface View {
-  /** Progress at the start of the interval over which the rate is computed. */
   first: Progress;
   text?: string;
-  /** Reason why the request waits, shown above the progress bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** The last printed time range for the request's planned end. */
   printedEnd?: EndFragment;
 }
 
-/** A planned end that is fewer than this many seconds away is not printed. */
 const MIN_END_SECONDS = 60;
 
 /**

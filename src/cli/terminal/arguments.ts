@@ -43,7 +43,6 @@ export function readLimit(options: { limit?: string; json?: boolean; printPaths?
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
-/** Largest integer that the database and the GraphQL API can represent. */
 const MAX_SIZE = 2n ** 63n - 1n;
 
 export function readSize(option: string, text: string): bigint {
@@ -80,7 +79,6 @@ export async function readPast(option: string, text: string, askNow: () => Promi
 const notATime = (option: string, text: string, span: string) =>
   new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
 
-/** Returns a time span in seconds; undefined if the text is not a time span. */
 function readSpan(text: string): number | undefined {
   const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
@@ -99,7 +97,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** Arguments of commander's `option` method for the option `--file`. `readPaths` reads the option's values. */
+/** Arguments of commander's `option` method for the option `--file`. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',

@@ -47,7 +47,6 @@ export class ConnectionError extends CommandError {
   }
 }
 
-/** Node.js error codes for a certificate from an unknown authority. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
 /** Returns why a connection failed, given an error from `fetch` or Node.js. */
@@ -77,7 +76,6 @@ function describeChoice(): string {
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 
-/** Options whose names differ from the names of their GraphQL fields. */
 const OTHER_NAMES = new Map([
   ['events', '--event'],
   ['expiresAt', '--expires'],

@@ -26,11 +26,9 @@ export interface CommandIo {
 interface CommandState extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
-  /** Names of the command's options, such as `--quota`. */
   options: readonly string[];
   /** Whether to print times in the local zone and relative to now. Output for scripts has times in UTC. */
   isForPeople: boolean;
-  /** Whether tables may be wider than the terminal. */
   isWide: boolean;
   context?: Promise<Context>;
   close?: () => Promise<void>;
@@ -55,8 +53,8 @@ const ownState: CommandState = {
 };
 
 /**
- * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 it would slow
- * down every promise in a server.
+ * State of a command that `runWith` runs. Other commands do not use this storage, because on Node.js 20 a stored value
+ * would slow down every promise in a server.
  */
 const replaced = new AsyncLocalStorage<CommandState>();
 

@@ -40,7 +40,6 @@ export type Cell = string | number | bigint | null;
 interface TableOf<Row> {
   header: string[];
   cells(row: Row): Cell[];
-  /** Line to print instead of an empty table. */
   none?: string;
   /** Returns the value to print as JSON for a row; by default, the row itself. */
   present?(row: Row): unknown;
@@ -63,8 +62,8 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
 const MIN_COLUMN = 8;
 
 /**
- * Prints a table. In a terminal, narrows columns to the terminal's width, or prints each cell on its own line. Does not
- * narrow columns with `--wide`, or if standard output is not a terminal.
+ * Prints a table. In a terminal, narrows columns to the terminal's width, or prints each cell on its own line if the
+ * terminal is too narrow. Never narrows columns with `--wide`, or if standard output is not a terminal.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -105,7 +104,6 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Minimum width to which `printFacts` wraps a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
 /** Prints values with their names, wrapped to the terminal's width. */

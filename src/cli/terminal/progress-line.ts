@@ -22,7 +22,6 @@ export class ProgressLine {
   private readonly out: ProgressOutput;
   private readonly timer: NodeJS.Timeout;
   private last: { text: string; at: number } | undefined;
-  /** Number of lines in the terminal that the next update replaces. */
   private drawn = 1;
 
   /**
@@ -56,7 +55,7 @@ export class ProgressLine {
     this.drawn = lines.length;
   }
 
-  /** Returns the escape codes that clear the drawn lines and move the cursor to the start of the first line. */
+  /** Returns the escape codes that clear all drawn lines. */
   private clear(): string {
     const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
     this.drawn = 1;
