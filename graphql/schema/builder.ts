@@ -26,7 +26,6 @@ interface SchemaTypes {
   };
 }
 
-/** Default and maximum number of items on a page. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
@@ -190,7 +189,6 @@ export const bigInt = (description: string) => ({ type: 'BigInt', description })
 export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
 export const nullable = (description: string) => ({ nullable: true, description }) as const;
 
-/** Returns an enum's values with descriptions. */
 export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
   const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);
   return Object.fromEntries(entries) as Record<Name, { description: string }>;

@@ -1,4 +1,3 @@
-/** Defines the GraphQL types for restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   type DiskMeasurement,

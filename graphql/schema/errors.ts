@@ -92,6 +92,7 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
+/** Remembers the request context of each error, so that the error is logged with its request. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
@@ -112,7 +113,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // an OverShareError is not logged, because rejecting callers over their limit is normal
+    // do not log an OverShareError, because rejecting callers over their limit is normal
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {

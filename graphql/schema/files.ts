@@ -177,7 +177,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
-    // only operators and viewers may see a tape path, because path rules might hide its first directories
+    // only operators and viewers may see a tape path, because path rules might hide the path's first directories
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -281,7 +281,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumed before it had received all current stages would miss some of them
+      // a client that resumed before receiving all current stages would miss some stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

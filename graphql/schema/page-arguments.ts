@@ -65,7 +65,7 @@ async function withInvalidInput<Page>(given: DefaultConnectionArguments, read: (
   }
 }
 
-/** Describes why Pothos rejected the page arguments: they conflict, or a cursor is malformed. */
+/** Returns an error for page arguments that Pothos rejects: conflicting arguments, or a malformed cursor. */
 function describeFault({ before, after, first, last }: DefaultConnectionArguments): InvalidInputError {
   const excluded = before == null ? last != null && 'last' : after != null ? 'after' : first != null && 'first';
   const argument = before == null ? 'after' : 'before';

@@ -199,7 +199,7 @@ export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
  * Returns a page of a list that is entirely in memory.
- * @param rows all rows of the list, in the order of `compareKeys`
+ * @param rows all rows, in the order of `compareKeys`
  */
 export function pageOf<Row extends object>(
   args: DefaultConnectionArguments,
@@ -275,7 +275,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 /**
  * Returns a batching loader: one call of `load` loads all keys requested in the same turn of the event loop. The loader
  * does not cache, so that a mutation's response contains the changed values.
- * @param load omits keys without a value from its result
+ * @param load returns the values by key, without keys that have no value
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

@@ -156,6 +156,7 @@ export const RequestConnection = builder.connectionObject(
   { name: 'QueryRequestsConnectionEdge' },
 );
 
+/** A connection that counts its items only if the query selects `totalCount`. */
 export interface Counted {
   totalCount: () => Promise<number>;
 }

@@ -42,13 +42,13 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name in a document, because validation compares each pair. Fields that have
- * neither arguments nor subfields do not count.
+ * Maximum number of fields with the same alias or name in a document, because validation compares each pair. Fields
+ * that have neither arguments nor subfields do not count.
  */
 const MAX_REPEATS = 50;
 
 /**
- * Parses a document. Limits its size, so that validation takes only a few milliseconds.
+ * Parses a document. Limits the document's size, so that validation takes only a few milliseconds.
  * @throws GraphQLError
  */
 export function parseDocument(text: string): DocumentNode {
@@ -114,6 +114,7 @@ export function checkDocument(text: string, schema: GraphQLSchema, rules: readon
   }
 }
 
+/** Returns the validation rules that Tapegate adds to those of the GraphQL specification. */
 export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
   const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
   return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
@@ -127,6 +128,7 @@ const MAX_CHARACTERS = 100_000;
 /** Maximum length of a cached document, in characters. A longer document would evict most other documents. */
 const MAX_DOCUMENT = 10_000;
 
+/** Creates a document cache of limited size, because clients can send any number of different documents. */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
@@ -135,10 +137,7 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   });
 }
 
-/**
- * Rejects `@skip` and `@include` in a subscription. Either directive could remove the only field, which executors do
- * not expect.
- */
+/** Rejects `@skip` and `@include` in a subscription. Executors do not expect a subscription without a field. */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
@@ -179,7 +178,7 @@ const ITEMS = new Map([
   ['fields', 3],
 ]);
 
-/** Returns the cost of an operation's introspection fields. Each alias of `__schema` is charged separately. */
+/** Each alias of `__schema` is charged separately, because each alias repeats the introspection. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS.get(name.value) ?? 1) : 0);

@@ -1,6 +1,7 @@
 /**
  * Finds trusted documents by id. A client can send a document's id instead of its text. Trusted documents pass the same
- * checks as other documents. Yoga's plugin for persisted documents supports neither event streams nor per-caller rules.
+ * checks as other documents. Yoga's plugin for persisted documents is not used, because the plugin does not support
+ * event streams.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';

@@ -73,7 +73,7 @@ export interface StreamLimits {
 /** An event stream. In distinct connections mode, a stream has exactly one operation. */
 interface Stream {
   res: Response;
-  /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
+  /** Empty in distinct connections mode, as is `token`. */
   owner: string;
   token: string;
   /** For each active operation, a function that stops counting the operation against the caller's limits. */
@@ -86,7 +86,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** The stream that the request's token identifies. Undefined if the client has not opened that stream. */
+  /** Undefined if the client has not opened the stream to which the token belongs. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -200,7 +200,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // free the operation's id, because graphql-sse keeps the id of a rejected operation
+    // graphql-sse keeps the id of a rejected operation
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -405,7 +405,6 @@ function paced(
 
 let turn: Promise<void> | undefined;
 
-/** Waits until the stream's last message is written and a slow reader has caught up. */
 async function untilTaken(stream: Stream): Promise<void> {
   const { res } = stream;
   turn ??= new Promise((resolve) => {
@@ -435,8 +434,8 @@ function whenClosed(res: Response, act: () => void): void {
 }
 
 /**
- * In single connection mode, the response to the POST contains the errors. In distinct connections mode, the event
- * stream contains the errors as a result.
+ * Rejects an operation. In single connection mode, the response to the POST contains the errors. In distinct
+ * connections mode, the event stream contains the errors as a result.
  */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };

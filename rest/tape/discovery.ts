@@ -8,9 +8,7 @@ export const TAPE_PATH = '/tape_rest/v1';
 
 type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
-/**
- * Returns the gateway's URL from the configuration or the `Host` header. @throws HttpError 400 if neither contains it
- */
+/** Returns the gateway's URL from the configuration or the `Host` header. @throws HttpError 400 if both are missing */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host is missing: it must name the gateway');

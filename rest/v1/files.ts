@@ -37,7 +37,6 @@ function readQuery(req: Request): URLSearchParams {
   return searchParams;
 }
 
-/** Rejects a repeated parameter, because its values might differ. */
 function readOne(query: URLSearchParams, name: string): string | undefined {
   const values = query.getAll(name);
   if (values.length > 1) throw new InvalidInputError(name, `must be given once, not ${values.length} times`);

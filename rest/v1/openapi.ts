@@ -14,6 +14,10 @@ Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional di
 In request bodies, null or an empty string is treated as a missing field, unless the description says otherwise. Unknown fields are ignored.
 HEAD returns the response to GET without the body. A method that a path does not support returns 405 with \`Allow\`.`;
 
+/**
+ * Creates the handler that serves the OpenAPI document.
+ * @param publicUrl the gateway's URL for users
+ */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {

@@ -1,6 +1,7 @@
-/** Converts between logical paths and file URLs. The WLCG Tape REST API accepts both. */
+/** Converts between logical paths and file URLs, which the WLCG Tape REST API also accepts. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
+/** Path of the WebDAV root, with which the path in every file URL begins. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**

@@ -70,7 +70,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   DIRECTORY: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // use status 415 as StoRM does: after 409, clients assume that the file exists, and might remove it
+  // use status 415 as StoRM does: clients read 409 as "already exists", and then might remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -197,10 +197,7 @@ interface Validators {
   modifiedAt: Date;
 }
 
-/**
- * Checks a request's preconditions. @returns 304 if the client already has the file, 412 if a precondition fails,
- * otherwise undefined
- */
+/** @returns 304 if the client already has the file, 412 if a precondition fails, otherwise undefined */
 function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
   const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
   const ifMatch = headers['if-match'];

@@ -1,7 +1,8 @@
 /**
  * Adopts copies in place, on the source's restore disks. Adopted copies stay until the adoption is finished, even
- * without a request, because a repeated adoption might add the request. Until then, copies also keep their old names
- * from the source. The database records the inode of each old name, so that the name can be removed safely.
+ * without a request, because a repeated adoption might add the request. Until the adoption is finished, copies also
+ * keep their old names from the source. The database records the inode of each old name, so that the name can be
+ * removed safely.
  */
 import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
@@ -133,6 +134,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
   }
 }
 
+/** Returns a page of adopted copies that no request contains, ordered by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
   return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnrequested} AND f.id > ${page.after}

@@ -24,14 +24,14 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Number of old names that stay because archive links point to them. An engine later replaces the links. */
+  /** Number of old names that stay because archive links point to the old names. An engine later replaces the links. */
   kept: number;
   left: number;
   released: number;
   bytes: bigint;
 }
 
-/** Finishes an adoption. @param report receives each name or copy that could not be removed, with the reason */
+/** @param report receives each name or copy that could not be removed, with the reason */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,

@@ -135,8 +135,8 @@ function readLabel(text: string, say: Say): string {
 }
 
 /**
- * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control.
- * Without either, the table `taperequest_files` contains the request's files.
+ * Returns a request's pattern or files. A pattern takes precedence over a list of files, as in django-nla_control. A
+ * request without a pattern or list has its files in the table `taperequest_files`.
  */
 async function readSelection(
   client: PoolClient,

@@ -24,7 +24,7 @@ class SourceError extends Error {}
 
 /**
  * Copies the source's tables, in one snapshot, to temporary tables `source_…` on a new connection. Calls `work` with
- * the connection, and then closes it.
+ * the connection, and then closes the connection.
  * @param url `postgresql://…`
  * @throws SourceError
  */
@@ -101,7 +101,7 @@ export function readSourceTime(text: string | null): string | null | undefined {
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest request id that an adoption accepts. More than 200 million larger 32-bit ids remain for new requests. */
+/** Largest request id that an adoption accepts. About 200 million larger 32-bit ids remain for new requests. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**
@@ -113,6 +113,7 @@ export function requestIdOf(column: string): Sql {
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
+/** Reports request ids in the source that Tapegate cannot use. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

@@ -95,7 +95,7 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 
 /**
  * Returns a value as a CSV field (RFC 4180). Replaces control characters, because rejected input can contain terminal
- * escape sequences. Puts an apostrophe before a formula, so that a spreadsheet does not run it.
+ * escape sequences. Puts an apostrophe before a formula, so that a spreadsheet does not run the formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

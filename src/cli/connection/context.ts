@@ -20,7 +20,7 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 
 /**
  * Opens a database, migrates its schema to the current version, calls `work`, and closes the database.
- * @param makes what to create if it is missing
+ * @param makes which objects to create if they are missing, such as the database or its tables
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(

@@ -165,7 +165,7 @@ function readMediaType(value: string | null | undefined): string {
 }
 
 /**
- * Rejects a redirect, because following it could send the token to another server, or repeat a change.
+ * Rejects a redirect, because following the redirect could send the token to another server, or repeat a change.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -193,7 +193,6 @@ interface Failed {
   field?: string;
 }
 
-/** The result type of a successful operation. */
 export type Done<Result> = Exclude<Result, Failed>;
 
 export function findFailure(result: object): Failed | undefined {
@@ -215,10 +214,6 @@ export function unwrapResult<Result extends object>(
   throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
 }
 
-/**
- * Runs a mutation and returns its result.
- * @throws the errors of `ask` and `unwrapResult`
- */
 export async function askChange<Result extends object, Variables>(
   url: string,
   operation: Operation<{ result: Result }, Variables>,
@@ -278,8 +273,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect after a
- * lost connection.
+ * Yields the values of a subscription until the server completes the subscription or the signal aborts. Does not
+ * reconnect after a lost connection.
  * @throws ConnectionError if another attempt might succeed; otherwise another CommandError
  */
 export async function* follow<Value, Variables extends object>(

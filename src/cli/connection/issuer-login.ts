@@ -387,7 +387,7 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Returns the server's stored token, after renewing it if necessary. If several processes need a new token, only one
+ * Renews the server's stored token if necessary, and returns the token. If several processes need a new token, only one
  * process renews the stored token.
  * @throws CommandError if the user must log in again; ConnectionError
  */

@@ -20,7 +20,7 @@ export function ownSettingsFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'config.json');
 }
 
-/** @throws UsageError that names the file and lists all its faults */
+/** @throws UsageError that names the settings file and lists all faults in the file */
 export function readOwnSettings(env: Environment): OwnSettings {
   const file = ownSettingsFile(env);
   let text: string;

@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * How long before its end, in milliseconds, a token is renewed. A token with a lifetime below two minutes is renewed
- * after half its lifetime.
+ * Milliseconds before its end at which a token is renewed. A token with a lifetime below two minutes is renewed after
+ * half its lifetime.
  */
 const RENEW_MS = 60_000;
 
@@ -148,7 +148,7 @@ const STALE_MS = 60_000;
 
 /**
  * Waits for the lock on the token file, and takes the lock. The lock is a directory that contains one file. The file's
- * name identifies the lock's holder, and its content becomes the new token file. Only one process gets the lock,
+ * name identifies the lock's holder, and the file's content becomes the new token file. Only one process gets the lock,
  * because a rename does not replace a directory that contains a file. Lock files have unique names, so that removing a
  * stale lock never releases another process's lock.
  * @returns the path of the lock file, which no longer exists if another process considered the lock stale

@@ -60,10 +60,7 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/**
- * Prints the paths of a request's files that are on disk.
- * @returns the reasons why files are not on disk, with the number of files for each reason
- */
+/** @returns the reasons why files are not on disk, with the number of files for each reason */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
@@ -98,7 +95,7 @@ export function atPrimaryPath(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
 
-/** Returns whether a request's files have been released. Released files might still be on disk. */
+/** Released files might still be on disk. */
 export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 interface Directories {
@@ -127,7 +124,7 @@ export async function printRequestDirectories(url: string, id: number): Promise<
 
 const NAMED_FAILED = 2;
 
-/** Returns the error for a request with failed files: their number, the first reasons, and the remedy. */
+/** Returns the error for a request with failed files: the number of failed files, the first reasons, and the remedy. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },

@@ -77,7 +77,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
-      // the reason for waiting is outdated, because the request's state has changed
+      // the reason for waiting is outdated after a change of the request's state
       if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
       if (isJson) printJson(progress);

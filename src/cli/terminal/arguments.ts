@@ -24,10 +24,8 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** Parses the argument `<id>`, a request's id. */
 export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
-/** Returns a parser for a commander option whose value is a number. */
 export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
 
 const PEOPLE_LIMIT = 1000;

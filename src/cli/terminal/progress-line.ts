@@ -1,4 +1,7 @@
-/** Shows progress on standard error. Redraws lines in place in a terminal; otherwise writes log lines. */
+/**
+ * Shows progress on standard error. In a terminal, lines are redrawn in place; in other outputs, each update is a log
+ * line.
+ */
 import { Help } from 'commander';
 import { printable } from '../../core/text/printable.js';
 import { stderr } from './io.js';
@@ -22,6 +25,7 @@ export class ProgressLine {
   private readonly out: ProgressOutput;
   private readonly timer: NodeJS.Timeout;
   private last: { text: string; at: number } | undefined;
+  /** Number of lines in the terminal that the next update replaces. */
   private drawn = 1;
 
   /**
@@ -55,7 +59,6 @@ export class ProgressLine {
     this.drawn = lines.length;
   }
 
-  /** Returns the escape codes that clear all drawn lines. */
   private clear(): string {
     const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
     this.drawn = 1;
