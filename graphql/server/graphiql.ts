@@ -6,7 +6,7 @@ import { KeptBody } from '../../src/gateway/http/encodings.js';
 /** Pages by endpoint. A page uses 9 MB of memory, so the gateway creates the page when a browser first opens it. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl the gateway's URL for browsers, without the path `/graphql` to which GraphiQL sends queries */
+/** @param publicUrl the gateway's URL for browsers; GraphiQL sends queries to this URL with `/graphql` appended */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {

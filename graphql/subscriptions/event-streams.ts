@@ -73,7 +73,7 @@ export interface StreamLimits {
 /** An event stream. In distinct connections mode, a stream has exactly one operation. */
 interface Stream {
   res: Response;
-  /** Empty in distinct connections mode, as is `token`. */
+  /** The caller's name in single connection mode. In distinct connections mode, `owner` and `token` are empty. */
   owner: string;
   token: string;
   /** For each active operation, a function that stops counting the operation against the caller's limits. */

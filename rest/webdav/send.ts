@@ -12,7 +12,7 @@ export interface Copies {
 /** An open copy, which the caller must close. */
 export interface OpenCopy {
   mtimeNs: bigint;
-  /** @returns the number of bytes read, which is less than the buffer's size at the end of the copy */
+  /** @returns the number of bytes read; 0 at the end of the copy */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
   /** Does not wait for a disk that hangs. */

@@ -21,14 +21,14 @@ import { stdin } from '../terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Can be called only once. */
+  /** Opens the file for reading. The file can be opened only once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
   /**
-   * Can be called only once.
+   * Reads the rows of the list. The list can be read only once.
    * @param meter wraps a stream to count the bytes read
    */
   rows(meter: (source: Readable) => Readable): RowSource;

@@ -58,7 +58,7 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
   if (path !== null) printPath(path, options);
 }
 
-/** Volume names have the form that an import accepts. */
+/** Returns a file's JSON output, with volume names in the form that an import accepts. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPath: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
