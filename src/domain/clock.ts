@@ -1,11 +1,12 @@
 /**
- * Watches the database server's clock. Each process compares the time that passes on the clock with the time that
- * passes on its host (db/clock.ts). When a process starts, it compares the clock with the last reading that its host
- * stored, or else with another host's reading. After the clock jumps, all processes continue from the time before the
- * jump, and the clock is suspended (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons
- * anything. The suspension ends after some minutes in which no process contradicts the clock, or when an operator
- * resumes the clock. Resuming the clock deletes the stored readings, so that every process accepts the server's time. A
- * process can safely be killed at any point, because a single statement writes each row of the stored state.
+ * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
+ * that passes on its host (db/clock.ts). At startup, a process compares the server's clock with readings stored in the
+ * database.
+ *
+ * If the server's clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind
+ * CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends when the
+ * clock has been steady for some minutes, or when an operator resumes the clock. Resuming the clock deletes the stored
+ * readings, so that every process accepts the server's time.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -32,8 +33,8 @@ interface Reading extends HostTime {
   at: string;
   ahead: number;
   /**
-   * The host's clock in seconds since 1970, extrapolated from the first reading since the host booted. Null if the
-   * first reading was taken after the clock jumped.
+   * The host's clock in seconds since 1970, extrapolated from the first reading after the host booted. Null if the
+   * server's clock had already jumped at the first reading.
    */
   hostSeconds: number | null;
   madeAt: string;
@@ -56,8 +57,8 @@ export class ClockWatch {
   /** The last clock jump that this process saw, and the time at which the jump's size last changed. */
   private jump: { ahead: number; since: number } | undefined;
   /**
-   * The end of the clock's suspension, as last read from the database, and the time at which this process first read
-   * that value.
+   * The end of the clock's suspension as stored in the database, and the time at which this process first read that
+   * end.
    */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
@@ -82,8 +83,8 @@ export class ClockWatch {
   }
 
   /**
-   * Checks the clock a single time against readings that other processes stored. Short commands call this method
-   * instead of `begin`.
+   * Checks the clock once against readings that other processes stored. Short commands call this method instead of
+   * `begin`.
    */
   async adopt(): Promise<void> {
     const { readings, suspension } = await this.read();
@@ -117,7 +118,7 @@ export class ClockWatch {
   }
 
   /**
-   * Compares this process's first reading of the server's clock with readings from the database. If the server's clock
+   * Compares this process's first reading of the server's clock with the stored readings. If the server's clock
    * contradicts the stored readings, the process continues from the expected time.
    */
   private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
@@ -152,8 +153,7 @@ export class ClockWatch {
 
   /**
    * Returns whether to accept a clock jump whose size has not changed for some minutes. A small jump is accepted. A
-   * large jump is accepted if this host's clock agrees with the server and has not been set since the host's first
-   * reading.
+   * large jump is accepted if this host's clock agrees with the server, and was not set since the host's first reading.
    */
   private isSettled(ahead: number, own: Reading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
@@ -182,12 +182,9 @@ export class ClockWatch {
       );
   }
 
-  /**
-   * Ends a suspension that no process has renewed for some minutes.
-   * @returns whether the suspension has ended
-   */
+  /** Ends a suspension that no process has renewed for some minutes. @returns whether the suspension has ended */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
-    // an operator suspended the clock, so only an operator is allowed to resume it
+    // an operator suspended the clock, so only an operator may resume it
     if (suspendedUntil === null) return false;
     if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
@@ -209,7 +206,7 @@ export class ClockWatch {
   /** Stores this host's reading of the clock, for processes that start later. */
   private async record(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
-    // after the server's clock jumps, nothing shows whether this host's clock jumped as well
+    // after the server's clock has jumped, the host's clock is not stored, because it might have jumped as well
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(
@@ -223,11 +220,12 @@ export class ClockWatch {
 }
 
 /**
- * Judges the server's time when a process starts on a host that has not stored a reading since it booted.
+ * Judges the server's time when a process starts on a host without a stored reading. All times are in seconds since
+ * 1970.
  * @param known `last`: time of the last stored reading; `ahead`: size of a known jump in seconds; `host`: time on this
- *   host's clock. Times are in seconds since 1970.
- * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if nothing
- *   shows yet which time is right
+ * host's clock
+ * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if the
+ * right time cannot be determined yet
  */
 export function expectedAfterStart(
   server: number,
@@ -242,7 +240,8 @@ export function expectedAfterStart(
 }
 
 /**
- * Returns this host's clock in seconds since 1970, extrapolated from the first reading; null if there is no reading.
+ * Returns this host's clock in seconds since 1970, extrapolated from the first reading. Returns null if the first
+ * reading is unknown.
  */
 function hostSecondsNow(own: Reading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;

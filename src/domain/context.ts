@@ -1,4 +1,4 @@
-/** The context in which operations run: one object for each process, and one for each caller of a gateway. */
+/** The context in which operations run. A process has its own context, and a gateway has one for each caller. */
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Caller } from '../core/caller.js';
@@ -12,10 +12,7 @@ import type { Refusals } from './audit/audit.js';
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 interface StagingTerms {
-  /**
-   * Returns the price of staging files. Absent if the library stages files for free. Amounts are in millionths of the
-   * currency unit.
-   */
+  /** Returns the price of staging files, in millionths of the currency unit. Absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];
@@ -37,8 +34,8 @@ export interface LocatedCopy {
 /** Checks copies on this host's restore disks (src/restore-area/copies/missing.ts). */
 export interface CopyLook {
   /**
-   * Returns the missing copies. A copy is missing if no regular file is at its path. If a disk is absent or does not
-   * answer, its copies do not count as missing.
+   * Returns the copies for which no regular file exists at their path. If a disk is absent or does not answer, its
+   * copies do not count as missing.
    */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
@@ -60,10 +57,9 @@ export interface Context {
   share?: string | undefined;
   /** Signal that aborts when the caller disconnects or the caller's login ends; undefined for Tapegate itself. */
   reader?: AbortSignal | undefined;
-  /** Keeps the caller's slots until the returned function is called, even if the caller disconnects. */
+  /** Keeps the caller's limiter slots until the returned function is called, even if the caller disconnects. */
   keep?: (() => () => void) | undefined;
   /** W3C `traceparent` that is stored in a new request, so that the engine's spans join the client's trace. */
   traceparent?: string | undefined;
-  /** Returns the database's time. Tests replace this function. */
   now(): string;
 }

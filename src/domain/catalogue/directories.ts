@@ -9,18 +9,17 @@ import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
-  /** Logical path; empty for the root. */
+  /** Logical path. The root directory has an empty path. */
   path: string;
   isDirectory: boolean;
   /** Size in bytes; null for a directory. */
   size: bigint | null;
-  /** Modification time; null for a directory, or if unknown. */
+  /** Modification time of a file; null if unknown. */
   mtime: string | null;
 }
 
 /**
- * Reads a file or directory.
- * @param path logical path; empty for the root
+ * Reads a file or directory by its logical path. The root directory has an empty path.
  * @returns undefined if the caller may not list any file at or below the path
  */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
@@ -34,14 +33,14 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * Lists a directory's entries in byte order, with one index lookup for each entry.
- * @returns at most `limit` + 1 entries; an entry beyond `limit` shows that the directory has more entries
+ * Lists a directory's entries in byte order, with one index lookup for each entry. Returns at most `limit` + 1 entries,
+ * so that the caller can tell whether the directory has more than `limit` entries.
  */
 export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // skip all paths below the entry: the next entry follows all paths that begin with the entry's path and a slash
+  // skip the files below a subdirectory: the next entry sorts after all paths that begin with the subdirectory's path
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
@@ -56,7 +55,7 @@ export async function listDirectory(ctx: Context, path: string, limit: number): 
 }
 
 export interface ListedDirectory {
-  /** Path without a trailing slash; `/` for the root. */
+  /** Path without a trailing slash. The root directory is `/`. */
   path: string;
   entries: Entry[];
   hasMore: boolean;
@@ -65,8 +64,7 @@ export interface ListedDirectory {
 const SHOWN = 1000;
 
 /**
- * Lists at most 1,000 entries of a directory that the caller may list.
- * @param path absolute path
+ * Lists at most 1,000 entries of a directory. Omits files that the caller may not list.
  * @throws InvalidInputError
  */
 export async function showDirectory(ctx: Context, path: string): Promise<ListedDirectory> {

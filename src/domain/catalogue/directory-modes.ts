@@ -1,6 +1,6 @@
 /**
- * Modes and groups of archived directories, by logical path (table `directory`). A directory's mode also protects the
- * files below it. So a restored directory gets the recorded mode, or DIRECTORY_MODE if no mode is recorded.
+ * Modes and groups of archived directories (table `directory`). A restored directory gets its recorded mode, because a
+ * directory's mode also protects the files below it. A directory without a recorded mode gets DIRECTORY_MODE.
  */
 
 import { sql } from '../../db/sql.js';
@@ -10,27 +10,25 @@ import type { Context } from '../context.js';
 export interface DirectoryMode {
   /** Logical path without a trailing slash. */
   path: string;
-  /** Permission bits. */
   mode: number;
   gid: bigint | null;
 }
 
-/** A directory's mode and group. They decide which users may enter and read the directory. */
+/** A directory's mode and group. */
 export type Access = Omit<DirectoryMode, 'path'>;
 
 /** Mode of a restored directory without a recorded mode. */
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies that cannot be stored at their logical path, for example because a renamed
- * file's copy is at that path. Each subdirectory's name begins with a file id. A subdirectory has the same access
- * restrictions as the file's directory in the catalogue.
+ * Directory on a restore disk for copies that cannot be stored at their logical path. For example, the copy of a
+ * renamed file might still be at that path. The name of each subdirectory begins with a file id.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
  * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
- * modes grant, because two trees can be archived to the same path. Recording the same modes again changes nothing.
+ * modes grant, because two trees can be archived to the same path.
  * @param prefix logical path of the archived tree. Directories above the tree get the tree's mode and group, unless
  * they are already recorded or contain files outside the tree.
  */
@@ -57,10 +55,9 @@ export async function recordDirectories(
   }
 }
 
-/** Returns a logical path's parent directory; empty for the root. */
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
-/** Returns the recorded modes of directories on restore disks, by path. Omits directories without a recorded mode. */
+/** Returns the recorded modes of directories by path. Omits directories without a recorded mode. */
 export async function readDirectoryModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
   if (paths.length === 0) return new Map();
   const rows = await ctx.db.rows<DirectoryMode>(
@@ -76,7 +73,7 @@ export async function readDirectoryModes(ctx: Context, paths: readonly string[])
 
 const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
 
-/** Returns the mode and group of a directory below RENAMED. All users may pass through RENAMED itself. */
+/** Returns the mode and group of a directory at or below RENAMED. All users may pass through RENAMED itself. */
 async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
   if (path === RENAMED) return { mode: 0o711, gid: null };
   const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;
@@ -91,9 +88,7 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 
 /**
  * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Keeps modes that are already
- * recorded at the new path.
- * @param of.from the old path, with a trailing slash
- * @param of.to the new path, with a trailing slash
+ * recorded at the new path. `from` and `to` are paths with a trailing slash.
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
@@ -108,12 +103,12 @@ const PERMISSIONS = 0o777;
 
 /**
  * Restricts access to a directory to the permissions that its parent directory also grants.
- * @param above access to the parent directory, restricted in the same way by the directories above it
+ * @param above access to the parent directory, already restricted by the directories above the parent
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];
   if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
-  // only the parent directory's group may pass through it
+  // only members of the parent directory's group may pass through the parent
   const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
   return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
 }

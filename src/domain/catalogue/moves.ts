@@ -20,7 +20,7 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** SQL assignments that record a file's new copy, as described in the row `m` (from `newCopies`). */
+/** SQL assignments that record a file's new copy from a row `m` of `newCopies`. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
@@ -30,8 +30,8 @@ export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksu
   adler32 = coalesce(f.adler32, m.adler32)`;
 
 /**
- * Returns SQL for a table `m` with one row for each file and its new copy.
- * @param copies one copy for each file, or an empty list
+ * Returns SQL for a table `m` with one row for each file and its new copy. If `copies` is empty, the copy columns are
+ * null.
  */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
@@ -43,10 +43,9 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Moves files that are still in the stage `from`, and records events in the same transaction.
- * @param copies one copy for each file. A single update writes a file's stage and copy, because each update writes all
- * indexes.
- * @returns the moved files' ids
+ * Moves files that are still in the stage `from`, and records events in the same transaction. A single update writes a
+ * file's stage and copy, because each update writes all indexes.
+ * @returns the ids of the moved files
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,
@@ -59,7 +58,7 @@ export async function moveFiles(
   const copy = copies ? sql`, ${setCopy}` : empty;
   const checksums =
     copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${setMissingChecksums}` : empty;
-  // only UNVERIFIED files have a changed copy
+  // only UNVERIFIED files have a copy that was changed on disk
   const changed = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
     sql`UPDATE tape_file f SET stage = ${move.to} ${copy} ${checksums} ${changed} FROM ${newCopies(fileIds, copies ?? [])}

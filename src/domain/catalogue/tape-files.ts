@@ -1,7 +1,4 @@
-/**
- * Reads tape files for lists, and for the commands `archive` and `scan`, which compare files on disk or on tape with
- * the catalogue.
- */
+/** Reads tape files for lists, and for the commands `archive` and `scan`. */
 
 import { type Stage, stageLetters } from '../../core/stages.js';
 import { readTextList, type TextPages } from '../../db/lists/text-lists.js';
@@ -23,7 +20,7 @@ import type { TapePosition } from './volumes.js';
 export interface ListFilesInput {
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
-  /** Whether to list only withdrawn files. By default, only files that are not withdrawn are listed. */
+  /** Whether to list only withdrawn files. By default, withdrawn files are omitted. */
   withdrawn?: boolean | null | undefined;
 }
 
@@ -50,7 +47,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
-  // without a filter, count all files and withdrawn files, and subtract: each count reads only an index
+  // without a filter, subtract the number of withdrawn files from the number of all files: each count reads only an
+  // index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -64,7 +62,6 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
     estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
-    /** @param isCommon whether to read only the fields in `commonFileFields` */
     page: (page: KeyPage<string>, isCommon = false) => {
       const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
@@ -84,8 +81,8 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 }
 
 /**
- * Returns the SQL condition for a file filter. Leaves out the conditions for absent fields, so that the planner can
- * choose an index.
+ * Returns the SQL condition for a file filter. Omits absent fields from the condition, so that the planner can choose
+ * an index.
  */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
@@ -99,7 +96,7 @@ function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
-/** Returns a file by its logical path; null if the file is unknown or the caller is not allowed to list it. */
+/** Returns a file by its logical path. Returns null if the file is unknown or the caller may not list it. */
 export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<TapeFile>(
@@ -125,7 +122,6 @@ export interface KnownFile {
   size: bigint;
   checksum: string | null;
   isWithdrawn: boolean;
-  /** Position of the tape copy; null if unknown. */
   tapePosition: TapePosition | null;
 }
 
@@ -150,8 +146,8 @@ interface KnownPosition {
 }
 
 /**
- * Finds known files by their paths in the library. If two files have the same path in the library, returns the file on
- * `volume`. If both files or neither of them are on `volume`, returns the renamed file.
+ * Finds files by their paths in the library. If two files have the same path in the library, prefers the file on
+ * `volume`, and then the renamed file.
  */
 export async function readPositions(
   ctx: Context,

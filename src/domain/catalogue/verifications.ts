@@ -1,7 +1,6 @@
 /**
- * Verifies tape copies. A drive reads back each UNVERIFIED file that was never verified. If the bytes match the
- * catalogue, the file becomes ONDISK. If verification fails, the failure stays recorded until a later read succeeds or
- * an import changes the file.
+ * Verifies tape copies. A drive reads each UNVERIFIED file that was never verified. If the bytes match the catalogue,
+ * the file becomes ONDISK. A failure stays recorded until a later read succeeds or an import changes the file.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -19,16 +18,15 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * SQL condition that the file `f` has a readable tape copy that was never verified. An UNVERIFIED file that was already
- * verified, or that has a changed copy, was modified on disk.
+ * SQL condition that the file `f` has a readable tape copy that was never verified. Excludes UNVERIFIED files that were
+ * modified on disk.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that the tape copy of the file `f` must be verified now; `w` is the file's row in the table
- * `verification`. A copy in a staging library is verified only if the file has a row in `verification`, because reading
- * the copy might cost money.
+ * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. `w` is the file's row
+ * in the table `verification`. Copies without such a row are not verified, because staging them might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -44,10 +42,7 @@ export interface UnconfirmedVolume {
   volume: string;
 }
 
-/**
- * Finds a volume with copies to verify. The volume must be in service, and not in a drive.
- * @param except names of the volumes to skip
- */
+/** Finds a volume with copies to verify. Skips volumes that are suspended, in a drive, or named in `except`. */
 export async function findUnconfirmed(
   ctx: Context,
   libraryId: number,
@@ -68,16 +63,13 @@ export interface UnconfirmedCopy {
   /** Path of the file in the library. */
   path: string;
   size: bigint;
-  /**
-   * Position of the copy on the volume; null if unknown. If the position is unknown, the library finds the file by
-   * path.
-   */
+  /** Position of the copy on the volume. If the position is null, the library finds the file by path. */
   position: bigint | null;
   checksum: string;
   attempts: number;
 }
 
-/** Reads the next copies to verify on a volume, in position order. Copies at unknown positions are last. */
+/** Reads the next copies to verify on a volume, in position order. Copies at unknown positions come last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
@@ -105,7 +97,7 @@ export interface VerificationFailure {
 }
 
 /**
- * Records the result of reading a copy, unless the file has changed in the catalogue meanwhile.
+ * Records the result of verifying a copy, unless the file has changed in the catalogue since the copy was read.
  * @param failure why the verification failed; undefined if the copy matches the catalogue
  */
 export async function endVerification(
@@ -151,7 +143,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 interface VerifyAgainInput {
   match: string;
   /**
-   * Whether to also verify copies in staging libraries that were never verified. Reading those copies might cost money.
+   * Whether to also verify copies in staging libraries that were never verified. Staging those copies might cost money.
    */
   staged?: boolean | null | undefined;
 }

@@ -1,7 +1,7 @@
 /**
- * Versions and tape copies of a file. An import can change a file's bytes, or their position on tape. A copy on disk
- * and a running recall belong to the version that was read from tape. If the first of two tape copies is unreadable,
- * Tapegate swaps the two copies and records the failed copy's error. A file fails only if both copies have failed.
+ * Versions and tape copies of a file. An import can change a file's bytes, or their position on tape. If the first tape
+ * copy is unreadable, Tapegate swaps the two copies and records the error. A file fails only if both tape copies have
+ * failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -11,9 +11,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. The rows must have the same size and checksum. If the
- * later row does not have a checksum, both rows must have the same position instead. If the earlier row does not have a
- * position, it is enough that both rows name the same volume, because the path identifies the file.
+ * Returns the SQL condition that two rows describe the same bytes. The rows must have the same size and checksum. If
+ * the later row does not have a checksum, the rows must have the same position. If the earlier row does not have a
+ * position, the same volume is sufficient, because the path identifies the file.
  * @param was alias of the earlier row, with the columns `size`, `checksum`, `volume_id` and `position`
  * @param is alias of the later row, with the same columns
  */
@@ -29,8 +29,8 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the condition that two rows have the same size, checksum and position. If so, a recall still reads and
- * compares the same bytes. Otherwise, earlier errors no longer apply to the file.
+ * Returns the SQL condition that two rows have the same size, checksum and position. If any of these values changes,
+ * earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
@@ -40,7 +40,7 @@ export function isSameSource(was: string, is: string): Sql {
 /** SQL assignments that copy the position and size from the file `f` to its recall. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** SQL assignments that put the recall `c` for the file `f` back into the queue. */
+/** SQL assignments that requeue the recall `c` of the file `f`. */
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
@@ -51,14 +51,10 @@ interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /**
-   * Whether the error comes from the tape, and not from a restore disk. Used only for POLICY errors, which can come
-   * from the tape or from a disk.
-   */
+  /** Whether a POLICY error comes from the tape. A POLICY error can also come from a restore disk. */
   isOfTape?: boolean | undefined;
 }
 
-/** SQL assignments that swap the two tape copies of the file `f`. */
 export const swapCopies = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
 
 const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
@@ -67,7 +63,8 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
 /**
  * Switches locked files to their second tape copy, if they have one. Resets the number of attempts in the files'
  * waiting recalls.
- * @returns the switched files, whose recalls the caller must requeue, and the errors of files with two failed copies
+ * @returns `switched`: the switched files, whose recalls the caller must requeue. `bothFailed`: the errors of files
+ * whose two tape copies have failed.
  */
 export async function switchToCopies(
   ctx: Context,

@@ -67,8 +67,7 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue might lack reserved positions after the database was restored from a backup, or after a failover lost the
- * last transactions.
+ * catalogue can lack reserved positions after a restore from a backup, or after a failover that lost transactions.
  * @param last the last position at which the library contains a file
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
@@ -88,17 +87,14 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /**
-   * Whether positions on the volume cannot be reserved, because the volume is suspended, retired, or in another
-   * library.
-   */
+  /** Whether positions on the volume cannot be reserved, because the volume is suspended or in another library. */
   isClosed: boolean;
 }
 
 /**
  * Reserves the next positions for files on the newest volume in the first library. Begins a new volume if the newest
- * volume is closed or does not have room for the next file. A file that is larger than a volume gets a volume of its
- * own. A position is never reserved twice, even if nothing is written to it.
+ * volume is closed or full. A file that is larger than a volume gets its own volume. A position is never reserved
+ * twice, even if nothing is written to it.
  * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(
@@ -144,7 +140,6 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
   return new Map(volumes.map((volume) => [volume.id, volume]));
 }
 
-/** Describes a retired volume in a sentence such as `volume "V00001" was retired: worn out`. */
 export function describeRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'it does not accept new files'}`;
 }
@@ -155,9 +150,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of the named volumes. The planner estimates costs from a volume's medium. If a named volume is
- * unknown, does not change any volume.
- * @param input.names names of the volumes; default: all volumes
+ * Sets the medium of the named volumes, or of all volumes if `names` is absent. The planner estimates costs from a
+ * volume's medium. If any name is unknown, changes nothing.
  * @returns the number of changed volumes
  * @throws InvalidInputError, NotFoundError
  */

@@ -1,7 +1,7 @@
 /**
  * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. A withdrawn file that
- * is on disk stays in its requests. A waiting request file fails with the withdrawal's reason, unless a drive is
- * reading the file. Importing a complete list withdraws the files that the list omits.
+ * is on disk stays in its requests. A waiting request file fails when its file is withdrawn, unless a drive is already
+ * reading the file.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -62,7 +62,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 
 /**
  * Reinstates withdrawn files. A reinstated file joins requests that list its path as unresolved, or have a matching
- * pattern. Users can retry failed request files (`retryRequest`).
+ * pattern.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
@@ -105,8 +105,8 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 
 interface Withdrawal {
   /**
-   * Live requests that contain a withdrawn file, or list its path. The caller must have locked the requests and their
-   * quotas.
+   * Ids of the live requests that contain a withdrawn file, or list its path. The caller must have locked the requests
+   * and their quotas.
    */
   requestIds: readonly number[];
   why: string | null;
@@ -154,25 +154,22 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Declares that an import lists all files below a prefix. */
+/** Declares that an import lists all files below a prefix. The import withdraws the files that the list omits. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
   /**
-   * Maximum percentage of the files below the prefix that the import is allowed to withdraw. If the list omits a larger
-   * percentage, the import fails.
+   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more files, the
+   * import fails.
    */
   mostPercent: number;
 }
 
-/**
- * Default of `mostPercent`. A list that omits more than this percentage of the files is probably truncated or wrong.
- */
+/** Default maximum percentage. A list that omits more files is probably truncated or wrong. */
 const MOST_PERCENT = 5;
 
 /**
- * Checks the options for a complete list.
- * @param given.directory directory with or without a trailing slash
+ * Checks the options for a complete list, and adds a trailing slash to the directory.
  * @throws InvalidInputError
  */
 export function readComplete(given: { directory: string; mostPercent?: number | undefined }): Complete {
@@ -234,17 +231,15 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
 export interface PurgedFiles {
   files: number;
   bytes: bigint;
-  /**
-   * Number of withdrawn files that were not purged, because they are in use, for example on disk or in a live request.
-   */
+  /** Number of withdrawn files that were not purged, because they are in use. */
   kept: number;
 }
 
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
 /**
- * SQL condition that the file `f` is on disk, in a live request, or staged by a library. The condition ignores live
- * requests in which the file has failed.
+ * SQL condition that the file `f` is on disk, in a live request, or staged by a library. Ignores live requests in which
+ * the file has failed.
  */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
@@ -253,9 +248,9 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 
 /**
  * Purges withdrawn files that are not in use. A purged file's path becomes free, and the file cannot be reinstated. The
- * file's row stays, because requests and events refer to it. The row gets a path that no other file can have.
+ * file's row stays, because requests and events refer to the row.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
- *   use
+ * use
  */
 export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<PurgedFiles> {
   const { path, isDryRun } = input;
@@ -308,14 +303,14 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // check again under the lock: a file might have been requested after the files were selected
+  // check again under the lock, because another process might have requested a file since the files were selected
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
-    // keep the whole old path in the new one, because path rules still apply to the old path (access/paths.ts)
+    // keep the whole old path in the new path, because path rules still apply to the old path (access/paths.ts)
     sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,

@@ -17,23 +17,22 @@ export interface RecordedCopy {
   path: string;
   size: bigint;
   checksum: string | null;
-  /** The file's Adler-32 in hex; null if unknown, or if `checksum` is an Adler-32 itself. */
+  /** The file's Adler-32 in hex. Null if it is unknown, or if `checksum` is itself an Adler-32. */
   adler32: string | null;
   stage: Stage;
   diskId: number;
   mountpoint: string;
-  /** Identity of the copy: inode, mtime and ctime in nanoseconds, and the checksum of the copy's bytes. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
-  /** Identity of the disk's marker file, as recorded in the database; null if unknown. */
+  /** Recorded identity of the disk's marker file; null if unknown. */
   markerId: string | null;
-  /** Version of the file's row; changes with each write to the row. */
+  /** Version of the file's row, which changes with each write to the row. */
   version: string;
 }
 
-/** Selects the files `f` whose rows have not changed since the copies were read from the database. */
+/** Returns the SQL condition that the row of the file `f` has not changed since the copies were read. */
 export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
@@ -44,8 +43,8 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error in the table `verification` if another file at the copy's path has the same bytes as the file on tape. Queries
- * search for this text, so it must not change.
+ * Error in the table `verification` if another file with the same bytes is at the copy's path. Queries search for this
+ * text, so it must not change.
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 
@@ -62,8 +61,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
 }
 
 /**
- * Reads a page of RESTORED files' copies, ordered by file id.
- * @param page.isWorking whether to exclude copies on failing disks
+ * Reads a page of RESTORED files' copies, ordered by file id. If `isWorking` is true, omits copies on failing disks.
  */
 export async function readCopies(
   ctx: Context,
@@ -114,8 +112,8 @@ export type ServedCopy = Pick<
 >;
 
 /**
- * Finds a file's copy, if the caller is allowed to list and fetch the file. Returns the problem UNKNOWN for a path that
- * the path rules hide from the caller.
+ * Finds a file's copy, if the caller may list and fetch the file. Returns the problem UNKNOWN if the path rules hide
+ * the file from the caller.
  */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');
@@ -136,7 +134,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** A file's properties, for responses without its bytes. */
+/** A file's properties, for responses without the file's bytes. */
 export interface Listed {
   size: bigint;
   mtime: string | null;
@@ -145,8 +143,7 @@ export interface Listed {
 }
 
 /**
- * Returns a file's properties; undefined if the file does not exist, or the path rules prevent the caller from listing
- * or fetching it.
+ * Returns a file's properties. Returns undefined if the file does not exist, or the caller may not list or fetch it.
  */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');

@@ -16,7 +16,7 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /**
- * A restore disk, with three byte counts: its allocation (`size`), its copies (`used`), and the reservations of running
+ * A restore disk. Its byte counts are its allocation (`size`), its copies (`used`), and the reservations of running
  * recalls (`reserved`).
  */
 export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
@@ -29,8 +29,7 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes a registered disk's allocation. A disk with a new allocation no longer counts as
- * full.
+ * Adds a restore disk, or changes a registered disk's allocation. After the change, the disk no longer counts as full.
  * @throws InvalidInputError
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
@@ -81,10 +80,10 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise Tapegate would mistake the
+ * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise, Tapegate would mistake
  * copies on the inner disk for files on the outer disk. Accepts a disk that is already registered.
- * @param real function that resolves symbolic links in a path; by default, links are not resolved, because this module
- *   must not access disks
+ * @param real resolves symbolic links in a path. By default, links are not resolved, because this module must not
+ * access disks.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -119,8 +118,8 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 }
 
 /**
- * Returns the unused bytes in the allocations of all disks that are neither full nor suspended; undefined if no disk is
- * registered.
+ * Returns the unused bytes in the allocations of all disks that are neither full nor suspended. Returns undefined if no
+ * disk is registered.
  */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const [row] = await ctx.db.rows<{ disks: number; room: string }>(
@@ -145,14 +144,14 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** A file system's free bytes, and the bytes that are reserved on all of its restore disks. */
+/** A file system's free bytes, and the bytes reserved on all of its restore disks. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
 }
 
 /**
- * Chooses the disk with the most room. If several disks have equal room, chooses the one with the most unused
+ * Chooses the disk with the most room. If several disks have equal room, chooses the disk with the most unused
  * allocation. Returns undefined if no disk has room for `size` bytes.
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
@@ -168,7 +167,7 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Returns the room for new files on a disk, in bytes; negative if more bytes are reserved than free. */
+/** Returns the room for new files on a disk, in bytes. The result is negative if more bytes are reserved than free. */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -182,8 +181,8 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 }
 
 /**
- * Returns a file system's free bytes minus all reservations. Each running recall reserves its file's whole size,
- * because all of the bytes might still be unwritten.
+ * Returns a file system's free bytes minus all reservations. A running recall reserves its file's whole size, because
+ * all of the bytes might still be unwritten.
  */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
@@ -200,10 +199,7 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
  */
 export interface DiskMeasurement {
   free: bigint | null;
-  /**
-   * Problem with the disk, shown to users. A disk that does not accept new files has a problem, even if it has free
-   * space.
-   */
+  /** Problem with the disk, shown to users. A full disk has a problem even if its file system has free space. */
   problem: string | null;
 }
 
@@ -245,8 +241,8 @@ export async function recordMeasurements(
 }
 
 /**
- * Returns, by disk id, the smallest number of free bytes that any host has measured, and the problems on all hosts. For
- * a failing disk, returns only the reason why it is suspended.
+ * Returns the smallest number of free bytes that any host has measured, and the problems on all hosts, by disk id. For
+ * a failing disk, returns only the reason why the disk is suspended.
  */
 export async function readMeasurements(
   ctx: Context,
@@ -299,9 +295,9 @@ export interface RemovedDisk extends DiskRow {
 const MOST_STALE = 100;
 
 /**
- * Deletes the record of a restore disk that contains no copies. Fails while the disk might contain stale partial files,
- * unless the disk is failing. Does not remove files from the disk.
- * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies, running recalls or stale partial files
+ * Deletes the record of a restore disk that contains no copies. Does not remove files from the disk.
+ * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies or running recalls, or is working and has
+ * stale partial files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {

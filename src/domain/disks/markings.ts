@@ -1,5 +1,5 @@
 /**
- * Markers of restore disks (restore-area/marker.ts). If the marker is missing from a mount point, the disk is not
+ * Markers of restore disks (restore-area/marker.ts). If a mount point does not contain the marker file, the disk is not
  * mounted.
  */
 
@@ -21,9 +21,9 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that a disk has its marker file, or that an engine is about to write it. Notifies engines, because recalls
+ * Records that a disk has its marker file, or that an engine is about to write one. Notifies engines, because recalls
  * might be waiting for room on the disk.
- * @param name name of the marker file that is about to be written; null if the disk already has one
+ * @param name name of the marker file that is about to be written; null if the disk already has a marker file
  * @returns false if a marker was already recorded
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
@@ -43,8 +43,8 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether a disk folds names. For a disk that folds names, also records the folded paths of its copies.
- * @param folds whether two names that differ only in case or normalisation denote the same file on the disk
+ * Records whether a disk folds names. A disk folds names if two names that differ only in case or Unicode normalisation
+ * denote the same file. For such a disk, also records the folded paths of its copies.
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
   const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}

@@ -1,6 +1,6 @@
 /**
- * Handles restored copies that were removed from their disks outside Tapegate. Records each missing copy in the
- * database, and recalls the copy's file if a live request contains the file.
+ * Handles restored copies that were removed from their disks outside Tapegate. If a live request contains the file of a
+ * missing copy, the file is recalled.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -53,8 +53,8 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 }
 
 /**
- * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. A file that was
- * restored again after the check has another row version, and stays RESTORED.
+ * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. Skips files whose rows
+ * have changed since the check, because they might have been restored again.
  * @param gone missing copies, with the row versions that were read before the check
  * @returns the ids of the moved files
  */

@@ -1,5 +1,5 @@
 /**
- * Removes copies from the restore area after the last request that contains their files has ended or released them:
+ * Removes copies from the restore area when no live request needs them any more:
  * - The file moves to the stage ONTAPE, while its row still records the copy (`disk_id`).
  * - An engine removes the copy from the disk.
  * - The copy's record is deleted, unless the file's row has changed since the engine read it.
@@ -7,11 +7,11 @@
  * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
- * An engine does not lock rows while it accesses a disk. An engine claims a copy only to make other engines choose
- * other copies.
+ * An engine does not lock rows while it accesses a disk. It claims a copy only to make other engines choose other
+ * copies.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
- * Therefore an engine never removes a copy that another process has restored after the examination.
+ * Therefore, an engine never removes a copy that another process has restored after the examination.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -50,16 +50,15 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /**
- * Condition: the request `r` has released the file `f` (request file `o`) or has ended, and no live request contains
- * the file. The condition first checks whether the file was released, because this check avoids most lookups of live
- * requests.
+ * SQL condition that no live request contains the file `f`, and the request file `o` is released or its request `r` has
+ * ended. Checking the release first avoids most lookups of live requests.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
 /**
  * Reads the next `limit` released files of a request, and selects those that are RESTORED and not in a live request.
  * @returns `copies`: the copies of the selected files, except on failing disks; `last`: the ordinal of the last file
- *   read, undefined if no files follow
+ * read, undefined if no files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -83,16 +82,12 @@ export async function readUnheld(
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
-/**
- * Maximum number of request files that one transaction marks as ended. The transaction locks the request, so no caller
- * can revive the request before the transaction ends.
- */
+/** Maximum number of request files that one transaction marks as ended. The transaction locks the request. */
 const MARKED = 10_000;
 
 /**
  * Checks whether all of a request's released files have left the restore area, and if so, records this fact. If the
- * request has ended, also marks its request files as ended, so that lookups of live requests skip them. If the request
- * ends while this function runs, records nothing.
+ * request has ended, also marks its request files as ended, so that lookups of live requests skip them.
  * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -113,7 +108,7 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 
 /**
  * Marks the request files of an ended request as ended, in several transactions. If the process is killed, a later call
- * completes the marking, because `is_released` is still false.
+ * continues the marking.
  */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const rows = await ctx.db.rows<{ last: number | null }>(
@@ -133,7 +128,9 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
   }
 }
 
-/** Condition: the file `f` is not in a live request, nor in a request whose releases are still being processed. */
+/**
+ * SQL condition that the file `f` is not in a live request, nor in a request whose releases are still being processed.
+ */
 export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
@@ -142,7 +139,7 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 /**
  * Moves RESTORED files that no live request contains to the stage ONTAPE. If a file's copy was changed, moves the file
  * to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
- * @returns the ids of the moved files; a file is not moved if its row has changed, or a live request now contains it
+ * @returns the ids of the moved files. Skips files whose rows have changed, and files that a live request now contains.
  */
 export async function releaseCopies(
   ctx: Context,
@@ -193,9 +190,9 @@ export async function keepUnverified(
 const CLAIM_SECONDS = 10;
 
 /**
- * Claims the next copies to remove from disk.
+ * Claims the next copies to remove from disk, so that other engines choose other copies.
  * @returns `copies`: the claimed copies; `seen`: the number of copies examined, including copies claimed by other
- *   processes; `last`: the file id of the last copy examined
+ * processes; `last`: the file id of the last copy examined
  */
 export async function claimLeaving(
   ctx: Context,
@@ -236,9 +233,8 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 /**
  * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
  * call is safe.
- * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk. A
- *   changed copy's file becomes UNVERIFIED, unless the copy belongs to another version of the file. `claimed`: copies
- *   whose claims the call releases.
+ * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk.
+ * `claimed`: copies whose claims are released.
  * @returns the ids of the files whose copies were removed from disk and from the database
  */
 export async function deleteRemovedCopies(
@@ -283,7 +279,7 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
 }
 
 /**
- * Deletes the records of copies, and subtracts their bytes from their disks' used bytes. The caller must have locked
+ * Deletes the records of copies, and subtracts their sizes from their disks' used bytes. The caller must have locked
  * the files, and moved them out of the stage RESTORED.
  */
 export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
@@ -340,8 +336,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another program wrote the file at the copy's path. If that file's times are still `mtimeNs` and `ctimeNs`,
-   * it still has the same bytes as the file on tape.
+   * Whether another program wrote the file at the copy's path. While that file's mtime and ctime do not change, it has
+   * the same bytes as the file on tape.
    */
   isForeign: boolean;
 }
@@ -349,8 +345,8 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
 /**
- * Reads a page of copies that were changed outside Tapegate, ordered by file id. For each changed copy, an engine
- * checks whether the copy still exists (restore-area/copies/changed.ts).
+ * Reads a page of copies that were changed outside Tapegate, ordered by file id. An engine checks whether each changed
+ * copy still exists (restore-area/copies/changed.ts).
  */
 export async function readChanged(
   ctx: Context,
@@ -371,9 +367,9 @@ export async function readChanged(
 
 /**
  * Records the results of checking changed copies. Repeating a call is safe.
- * @param looked ids of the checked files. `existing`: a file with the same bytes as on tape is at the copy's path, and
- *   satisfies waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path.
- *   `gone`: the copy no longer exists, and the file is recalled.
+ * @param looked ids of the checked files. `existing`: the bytes at the copy's path match the file on tape, and satisfy
+ * waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path. `gone`: the
+ * copy no longer exists, and the file is recalled.
  * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
@@ -401,7 +397,7 @@ export async function settleChanged(
       to: 'ONTAPE',
     });
     await deleteVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain the files are already locked
+    const requestIds = await lockRequestsOf(tx, moved);
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;
@@ -429,7 +425,7 @@ export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Pr
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns those of `paths` at which the disk contains a changed copy that must stay. */
+/** Returns the subset of `paths` at which the disk contains a changed copy that must stay. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

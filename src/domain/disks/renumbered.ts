@@ -1,6 +1,6 @@
 /**
- * Handles copies whose inodes have changed, because the whole disk was copied, or because the file system renumbers
- * inodes at each mount.
+ * Handles copies whose inode numbers have changed, because the disk was copied, or the file system renumbers inodes at
+ * each mount.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -27,8 +27,8 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 
 /**
  * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. A disk with a new marker file might have another file system, so engines test again whether the
- * disk folds names.
+ * copies on the disk. If the marker file is new, engines test again whether the disk folds names, because its file
+ * system might be new as well.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -42,8 +42,8 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 const SILENT_SECONDS = 600;
 
 /**
- * A comparison in which the engine `owner` compares the copies on a disk with their recorded checksums. `markerId` is
- * the current identity of the disk's marker file.
+ * A comparison of a disk's copies with their recorded checksums by the engine `owner`. `markerId` is the current
+ * identity of the disk's marker file.
  */
 export interface Comparison {
   diskId: number;
@@ -52,8 +52,7 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues a disk's comparison. If two hosts see different inodes on the same disk, they compare the disk's
- * copies one after the other.
+ * Begins or continues the comparison of a disk's copies. Only one engine at a time compares a disk.
  * @returns the id of the last compared file; undefined if another engine is comparing the disk
  */
 export async function claimComparison(

@@ -1,11 +1,12 @@
 /**
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
- * allocation and in its free space. Each reservation reduces the disk's unused allocation and its free space. All disks
- * are locked while room is reserved. When a recall ends, its reserved bytes are either counted as used or freed. Engines
- * measure disks before the transaction, without locks, because a disk might hang. Engines subtract all reservations
- * from the measured free space, even those made after the measurement, because the reserved bytes might have been
- * written. If no disk has room for a recall, the reason is recorded as the recall's error. Engines skip the recall
- * until a process that frees room notifies them.
+ * allocation and in its free space. All disks are locked while room is reserved. When a recall ends, its reserved bytes
+ * are either counted as used or freed.
+ *
+ * Engines measure disks before the transaction, without locks, because a disk might hang. Engines subtract all
+ * reservations from the measured free space, even those made after the measurement, because the reserved bytes might
+ * have been written. If no disk has room for a recall, engines skip the recall until a process that frees room notifies
+ * them.
  */
 
 import { formatBytes } from '../../core/text/bytes.js';
@@ -38,7 +39,6 @@ export type DiskSpace =
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
-  /** Version of the disk's row; changes whenever room on the disk is reserved, used or freed. */
   version: string;
 }
 
@@ -131,7 +131,7 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // skip a recall that fits only on another host's disk: that host's engines start it
+  // skip a recall that fits only on another host's disk, because that host's engines start the recall
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
@@ -146,14 +146,13 @@ export async function reserve<R extends Unplaced>(
 type FoundDisk = MeasuredDisk & {
   /**
    * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
-   * that were reserved after it.
+   * that were reserved later.
    */
   reservedEver: bigint;
   mode: SuspensionMode | null;
   reason: string | null;
   isFailing: boolean;
   isRetried: boolean;
-  /** Reason why the disk does not accept new files now. */
   full: string | null;
 };
 
@@ -191,7 +190,7 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 
 /**
  * Returns the number of bytes to subtract from the measured free space, because they might have been written after the
- * measurement. Includes all reservations that existed at the measurement or were made later, even if they have ended.
+ * measurement. Includes reservations that have ended since the measurement.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -201,7 +200,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records, as each recall's error, why no disk has room for it. The error class is TRANSIENT if a temporarily
+ * Records why no disk has room for each recall as the recall's error. The error class is TRANSIENT if a temporarily
  * unavailable disk would have room, otherwise SPACE.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
@@ -216,9 +215,7 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/**
- * Maximum number of recalls whose errors one call to `wakeForRoom` clears. Further recalls are left to the next call.
- */
+/** Maximum number of recalls whose errors one call to `wakeForRoom` clears. */
 const WOKEN_RECALLS = 5000;
 
 /**
@@ -295,7 +292,7 @@ export async function freeReserved(
 
 /**
  * Returns the recalls that fit on at least one disk, and the total room on all disks in bytes. Does not reserve room.
- * For a recall that does not fit on any disk, records the reason, as `reserve` does.
+ * If a recall does not fit on any disk, records the reason as the recall's error.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

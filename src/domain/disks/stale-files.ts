@@ -1,6 +1,6 @@
 /**
  * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job examines a stale
- * file on disk before removing it. The job never removes a different file that has replaced the stale file.
+ * file on disk before removing it, so that it never removes a different file at the same path.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -14,22 +14,21 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** The recall's drive. The partial file's name contains the recall's drive and epoch. */
+  /** Drive of the recall. The partial file's name contains the recall's drive and epoch. */
   driveId: number;
   epoch: bigint;
   /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   /**
-   * Always null, because the ctime is not recorded. If the checksum is known, the bytes are compared instead of the
-   * ctime.
+   * Always null, because the ctime is not recorded. If the checksum is known, the file's bytes are compared instead.
    */
   ctimeNs: null;
   copyChecksum: string | null;
 }
 
 /**
- * Records stale partial files. The caller must not have moved the files from the stage RESTORING yet.
+ * Records stale partial files. The caller must call this function before it moves the files out of the stage RESTORING.
  * @param which SQL condition that selects the recalls `c` with their drives `d`
  */
 export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
@@ -61,8 +60,8 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 }
 
 /**
- * Condition: the file `f` is not being restored. While a file is being restored, its new copy might have a stale file's
- * inode.
+ * SQL condition that the file `f` is not being restored. While a file is being restored, its new copy might have a
+ * stale file's inode.
  */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 

@@ -1,8 +1,7 @@
 /**
- * Compares the counters of quotas, disks and requests with the counted rows. Each transaction that changes the counted
- * rows also changes their counter. A repair locks the counter's row, and counts the rows in a second statement. A
- * transaction with uncommitted changes waits for the lock on the counter's row, and changes the repaired counter
- * afterwards.
+ * Compares the counters of quotas, disks and requests with the counted rows. A transaction that changes counted rows
+ * also changes their counter. A repair locks the counter's row before it counts, so concurrent transactions change the
+ * repaired counter afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -99,10 +98,7 @@ const requestState: RepairableKind = {
     }),
 };
 
-/**
- * Kinds of findings in the order in which they are repaired: no repair depends on a counter that a later repair
- * corrects.
- */
+/** Kinds of findings in the order of their repairs. No repair may depend on a counter that a later repair corrects. */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

@@ -19,12 +19,11 @@ export interface FoundRow {
   found: string;
 }
 
-/** A kind of finding in the database. */
 export interface FindingKind {
   kind: string;
   /**
-   * Returns the query for the next rows with a finding. The query is a single statement, so it does not see
-   * half-finished changes.
+   * Returns the query for the next rows with a finding. The query is a single statement, so it does not see uncommitted
+   * changes of concurrent transactions.
    * @param now the current time, from the clock that also sets the rows' times
    */
   find(after: Sql, limit: number, now: Sql): Sql;
@@ -86,7 +85,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Counts the rows that were checked, so that users do not mistake an empty result for a healthy database. */
+/** Counts the rows that were checked, so that users do not mistake an empty database for a healthy one. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

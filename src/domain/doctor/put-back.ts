@@ -1,7 +1,7 @@
 /**
- * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids that were used
- * after the backup must not be used again: scripts remember request ids, and clients resume after event ids. The epochs
- * of claims are derived from the time, so they do not have to be changed.
+ * Prepares a database that was restored from a backup. Processes cannot write to the database before a takeover. Ids
+ * that were used after the backup must not be used again: scripts remember request ids, and clients resume after event
+ * ids.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -12,8 +12,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Numbers of ids to skip: `least`, plus `each` for every second since the backup. More ids are skipped than a site can
- * use between the backup and the restore.
+ * Numbers of ids to skip: `least`, plus `each` for every second since the backup. These numbers exceed the number of
+ * ids that a site can use between the backup and the restore.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
@@ -25,8 +25,8 @@ export interface PutBack {
   /** Lower bound for the next request's id; null if no ids are left. */
   nextRequestId: number | null;
   /**
-   * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails, perhaps for a
-   * second time.
+   * Number of emails that were pending at the time of the backup. Tapegate sends them again, even if they were sent
+   * after the backup.
    */
   emails: number;
   /**
@@ -38,9 +38,9 @@ export interface PutBack {
 
 /**
  * Fences a restored database, and skips ids. The caller must call this function only once, before any process uses the
- * database. A second call would skip more ids.
+ * database, because a second call would skip more ids.
  * @param state.earliest earliest possible time of the restored state. Ids that might have been used after this time are
- *   skipped
+ * skipped.
  * @param state.asOf the restored state's time as shown to people, in RFC 3339 format
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
@@ -74,8 +74,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 
 /**
  * Returns the number of ids to skip. If too few ids are left, skips the ids that might have been used, and half of the
- * remaining ids. If more ids might have been used than are left, skips all ids. A restored database without free ids
- * rejects new requests, but its data can be read.
+ * remaining ids. If more ids might have been used than are left, skips all ids.
  */
 function leapOf(
   { least, each }: { least: number; each: number },
