@@ -1,8 +1,8 @@
 /**
  * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
- * written. Queries ignore implausible leases immediately (`isRunning`). Queries find retry times in an index, so
- * implausible retry times must be replaced by the present time. Engines replace retry times when they start, and when
- * the database's clock is plausible again; `doctor` also replaces them.
+ * written. Queries ignore implausible leases (`isRunning`). Queries find retry times in an index, so implausible retry
+ * times must be replaced by the present time. Engines replace them when an engine starts, and when the database's clock
+ * is plausible again.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -19,7 +19,6 @@ interface Times {
   thing: Sql;
   /** Columns with times, each with the longest plausible interval from now. */
   columns: readonly [name: string, most: string][];
-  /** Condition that selects the rows whose times are checked. */
   which?: Sql;
   /** Whether the times are leases, which are compared with the database's own clock. */
   isLease?: boolean;
@@ -27,7 +26,7 @@ interface Times {
 
 /**
  * Longest plausible times until a retry, as SQL intervals. The longest real delay is an hour, or a day for webhooks and
- * for files that a library keeps.
+ * staged files.
  */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 

@@ -13,7 +13,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Returns whether PostgreSQL can store a text unchanged, that is, whether it is valid Unicode without NUL. */
+/** Returns whether a text is valid Unicode without NUL, so that PostgreSQL can store it unchanged. */
 export function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }
@@ -37,7 +37,7 @@ export function isPlainName(name: string): boolean {
   return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
-/** Names that Tapegate shows for itself and for callers without a name of their own. */
+/** Names that Tapegate shows for itself and for callers without a name. */
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
@@ -94,7 +94,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns an invalid path's error, such as `is longer than 2048 bytes`; undefined if it is valid. */
+/** Returns an invalid path's error, such as `is longer than 2048 bytes`. Returns undefined if the path is valid. */
 export function findPathProblem(value: string): string | undefined {
   if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
@@ -110,7 +110,8 @@ export function findPathProblem(value: string): string | undefined {
 }
 
 /**
- * Returns the normalized form of an invalid path, such as `/a/b` for `/a//./b`; undefined if it cannot be normalized.
+ * Returns the normalized form of an invalid path, such as `/a/b` for `/a//./b`. Returns undefined if the normalized
+ * path is also invalid.
  */
 export function findNamesake(value: string): string | undefined {
   const namesake = path.posix.normalize(`/${value}`);

@@ -1,7 +1,6 @@
 /**
  * Reads lists from a standby (TAPEGATE_DATABASE_READ_URL) that has replayed all commits made before the request. The
- * primary serves all other reads: checks before changes, lookups by key, and event streams, because the primary numbers
- * events.
+ * primary serves all other reads.
  */
 
 import { codeOf, UnavailableError, UserError } from '../core/errors.js';
@@ -40,8 +39,7 @@ const STATEMENT_TIMED_OUT = '57014';
 
 /**
  * Returns whether a read failed only because it ran on a standby: replay cancelled the read, or the standby is down.
- * Returns false if the read would also fail on the primary, because it timed out, its caller has disconnected, or no
- * slot is free.
+ * Returns false if the read would also fail on the primary.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

@@ -1,13 +1,13 @@
 /**
- * Searches paths for plain, case-sensitive substrings, without wildcards in `match` and `pattern`. Two indexes serve
- * searches: one of trigrams, and one of the words between delimiters in a path. The word index is faster for digits and
- * dates, because their few trigrams occur in most paths.
+ * Searches paths for plain, case-sensitive substrings, without wildcards. Two indexes serve searches: an index of
+ * trigrams, and an index of the words between delimiters in a path. The word index is faster for digits and dates,
+ * because their trigrams occur in most paths.
  */
 import { type Sql, sql } from '../db/sql.js';
 
 /**
- * The path of the file `f` contains `text`. All searches use `holdsText`, because the trigram index serves only
- * conditions on the plain column.
+ * Returns the SQL condition that the path of the file `f` contains `text`. All searches use `holdsText`, because the
+ * trigram index serves only conditions on the plain column.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
@@ -21,7 +21,7 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Returns whether a search uses a rare word. One query plan is good for all searches with a rare word. */
+/** Returns whether a search uses a rare word. All searches with a rare word can share one query plan. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
@@ -52,7 +52,7 @@ type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by:
 
 interface Word {
   text: string;
-  /** Whether a word that only begins with `text` matches too. */
+  /** Whether a word that only begins with `text` also matches. */
   isPrefix: boolean;
 }
 
@@ -63,8 +63,8 @@ const DELIMITER = /[/_\-.+=,:@~ ]/;
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a word prefix in a search without whole words (`alone`), and in one with whole words (`beside`).
- * PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
+ * Minimum length of a word prefix in a search without whole words (`alone`) or with whole words (`beside`). PostgreSQL
+ * reads every word with the prefix, so a short prefix costs more than it saves.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
@@ -81,8 +81,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Letter trigrams are rare, and also find the pattern's first word, which might be
- * only the end of a word in the path. So searching by words is faster only for digits.
+ * Returns whether to search by words. Trigrams of letters are rare enough for a fast search, so words are faster only
+ * for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

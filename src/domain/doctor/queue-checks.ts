@@ -149,9 +149,8 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Finds waiting request files without a recall. This check runs before all others, because repairs of other findings
- * would silently add missing recalls. Omits files with changed copies, which an engine must check before the files can
- * be recalled.
+ * Finds waiting request files without a recall. This check runs first, because repairs of other findings would silently
+ * add missing recalls. Omits files with changed copies, which an engine must check before a recall.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -181,7 +180,9 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 
 const nothing = async () => {};
 
-/** Finds failing volumes, to show an operator why files wait. No row is wrong, so the repair does nothing. */
+/**
+ * Finds failing volumes, to show an operator why files wait. The repair does nothing, because the database is correct.
+ */
 const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -198,7 +199,7 @@ const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f
 
 /**
  * Finds retired volumes that still have files, because the retirement was interrupted. The repair reinstates the
- * volume, so that the remaining files' positions are not lost. An operator must retire the volume again.
+ * volume, so that the files' positions are not lost. An operator must retire the volume again.
  */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',
@@ -221,14 +222,13 @@ const volumeRetired: RepairableKind = {
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
 /**
- * Minutes after which a staged file without a recall is a finding. Engines have enough time to release the file,
- * because they examine each staged file far more often.
+ * Minutes after which a staged file without a recall is a finding. Engines normally release staged files much sooner.
  */
 const UNHELD_MINUTES = 15;
 
 /**
- * Hours after which an unaccepted request to a staging library is a finding. The time is longer than a night, because a
- * library might be down overnight.
+ * Hours after which an unaccepted request to a staging library is a finding. The limit is a day, because a library
+ * might be down overnight.
  */
 const STUCK_HOURS = 24;
 

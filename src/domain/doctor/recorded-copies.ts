@@ -24,8 +24,8 @@ export interface Adoption extends NewCopy {
 }
 
 /**
- * Records files on disk as copies of catalogue files. If the file on disk was recorded as a changed copy, the catalogue
- * file moves from UNVERIFIED to RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
+ * Records files on disk as copies of catalogue files. If a copy was recorded as changed, its catalogue file becomes
+ * RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
  * @returns the ids of the catalogue files for which a copy was recorded
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {

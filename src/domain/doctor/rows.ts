@@ -1,6 +1,6 @@
 /**
  * Reads, in pages and with a time limit, the findings that can be detected from the database alone. Gateways use this
- * module, because they must not access disks. Some findings can be repaired only on a host that has the restore disks.
+ * module, because they must not access disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -25,8 +25,8 @@ import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds 
 import { restoredUnheld } from './recorded-copies.js';
 
 /**
- * Kinds of findings in the order in which they are checked. The order matters, because repairing one kind changes the
- * findings of later kinds.
+ * Kinds of findings in the order of their checks. The order matters, because repairing one kind changes the findings of
+ * later kinds.
  */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,
@@ -74,7 +74,8 @@ interface PageInput {
 const PAGE_MS = 20_000;
 
 /**
- * @param reader signal that aborts when the caller no longer waits
+ * Lists a page of findings.
+ * @param reader signal that aborts when the caller disconnects
  * @throws InvalidInputError
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
@@ -124,7 +125,9 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
   return [index, after.key];
 }
 
-/** @returns undefined if the reader disconnected during a repair. Earlier repairs in the same call are still audited */
+/**
+ * @returns undefined if the reader disconnected during a repair. Earlier repairs in the same call are still audited.
+ */
 async function examineKind(
   ctx: Context,
   kind: AnyKind,
@@ -154,8 +157,8 @@ export async function readExamined(ctx: Context, reader?: AbortSignal): Promise<
 const NAMED = 20;
 
 /**
- * Returns a text about the restore disks, which gateways do not check: the mount points, and the hosts that can check
- * them. Null if there are no restore disks.
+ * Returns the mount points of the restore disks, and the hosts on which `tapegate doctor` can check them. Gateways do
+ * not check disks. Returns null if there are no restore disks.
  */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');

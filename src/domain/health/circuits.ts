@@ -1,6 +1,6 @@
 /**
- * Circuit breakers. After an object fails, engines do not use it during a pause, which grows with each further failure.
- * Failures and pauses are stored in the object's row, so all engines share them.
+ * Circuit breakers. After a failure of a volume, library or disk, engines do not use it during a pause. The pause grows
+ * with each further failure. All engines share the failures and pauses, which are stored in the database.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -104,9 +104,9 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects data, although the disk might report free space. No new files are put on the disk until a
- * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls report
- * that the disk is full, only one report starts a pause.
+ * Records that a disk rejects data, although the disk might report free space. Engines do not put new files on the disk
+ * until a pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. If several running recalls
+ * report that the disk is full, only one report starts a pause.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

@@ -1,7 +1,7 @@
 /**
  * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
- * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep the disk
- * and its suspension consistent, each statement locks the disk's row before the suspension's row.
+ * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To avoid
+ * deadlocks, each statement locks the disk's row before the suspension's row.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -26,15 +26,15 @@ export async function nameFailing(ctx: Context): Promise<string> {
   return rows[0]?.ids ?? '';
 }
 
-/**
- * Suspends a failing disk. If the disk is already suspended, by an operator or after an earlier failure, the existing
- * suspension stays.
- */
+/** Suspends a failing disk. If the disk is already suspended, the existing suspension stays. */
 export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
-/** Suspends a disk that is missing on this host, unless another host sees the disk or no marker is recorded for it. */
+/**
+ * Suspends a disk that is missing on this host. Does nothing if another host sees the disk, or no marker is recorded
+ * for the disk.
+ */
 export async function suspendAbsent(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },
@@ -71,8 +71,8 @@ export interface FailingDisk {
 }
 
 /**
- * Returns the failing disks whose retry is due, and makes the next retry due after another pause. So other engines do
- * not retry the disks before the pause ends.
+ * Returns the failing disks whose retry is due. Also schedules the next retry after another pause, so that other
+ * engines do not retry the disks now.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
@@ -89,7 +89,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Makes another host retry a disk in one second, because the disk is missing on this host.
+ * Schedules a retry of a disk in one second, so that another host can retry the disk that is missing on this host.
  * @returns whether another host measures disks
  */
 export async function leaveToOthers(
@@ -125,7 +125,7 @@ export async function returnDisk(ctx: Context, mountpoint: string): Promise<void
   // end the suspension before the update, because ending it also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
-    // lock the disk before the update, so that the update sees a suspension that another engine has added meanwhile
+    // lock the disk before the update, so that the update sees a suspension that another engine has just added
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     return await tx.query(
       sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL

@@ -1,4 +1,4 @@
-/** Suspends and retries failing drives. The pause before a retry grows until a volume is read on the drive. */
+/** Suspends and retries failing drives. The pause before a retry grows until the drive has read a volume. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -9,8 +9,8 @@ import { trialSeconds } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
 /**
- * Maximum number of attempts after errors that are likely to last. An operator must act after the last attempt, because
- * further attempts might damage cartridges.
+ * Maximum number of attempts after errors that are likely to last. Further attempts might damage cartridges, so an
+ * operator must act.
  */
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
@@ -38,7 +38,10 @@ export async function suspendFailingDrive(
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** @returns the drive's number of consecutive failures; undefined if the engine has lost the lease on the drive */
+/**
+ * Counts a failure of a drive.
+ * @returns the drive's number of consecutive failures; undefined if the engine has lost the lease on the drive
+ */
 async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,

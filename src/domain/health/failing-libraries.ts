@@ -1,6 +1,6 @@
 /**
  * Suspends and retries libraries whose drives report that the library refuses work. The number of refusals is stored in
- * the table `stager`, which also has rows for staging libraries.
+ * the table `stager`.
  */
 
 import { isBefore } from '../../core/time.js';
@@ -16,8 +16,8 @@ interface Refusal {
 }
 
 /**
- * Suspends, until the next attempt, a library that refuses work. Ignores a report from a drive that mounted its volume
- * before the last pause ended. The report might be late, because a drive can take minutes to unmount a volume.
+ * Suspends, until the next attempt, a library that refuses work. Ignores late reports from drives that mounted their
+ * volume before the last pause ended. A drive can take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
   ctx: Context,

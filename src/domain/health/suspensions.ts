@@ -1,8 +1,7 @@
 /**
  * Suspensions of volumes, drives, users, libraries, restore disks and the database's clock. No new work starts on a
- * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish. Engines suspend failing
- * volumes, disks (failing-disks.ts), drives and libraries. If an operator also suspends a failing disk, the disk still
- * counts as failing.
+ * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish. Operators suspend
+ * objects, and engines suspend failing volumes, disks, drives and libraries.
  */
 
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
@@ -21,7 +20,7 @@ import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuit
 export type { SuspensionMode };
 
 export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
-  /** Time at which an engine retries the object; null if only an operator can resume it. */
+  /** Time at which an engine retries the object; null if only an operator can resume the object. */
   nextTry: string | null;
 }
 
@@ -41,8 +40,8 @@ interface DriveLocation {
 type DriveUse = 'mounting' | 'reading';
 
 /**
- * Returns the SQL condition that the recall `c` can begin: its volume, drive and library are in service, and the file
- * is needed by at least one user without a suspension.
+ * Returns the SQL condition that the recall `c` can begin: its volume, drive and library are in service, and at least
+ * one user who is not suspended needs the file.
  */
 export function mayBegin(location: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(location, use)}
@@ -103,8 +102,8 @@ function nameOf({ kind, name }: SuspensionKey): string {
 }
 
 /**
- * Suspends a failing object, unless it is already suspended.
- * @param retryAt time at which an engine retries the object; null if only an operator can resume it
+ * Suspends a failing object that is not suspended yet.
+ * @param retryAt time at which an engine retries the object; null if only an operator can resume the object
  */
 export async function suspendFailing(
   ctx: Context,
@@ -133,7 +132,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns a WITH query that audits the objects that the WITH query `suspended` selects. */
+/** Returns SQL for the audit records of the objects in the WITH query `suspended`. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
@@ -143,8 +142,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Puts an object back into service, so that recalls that wait for it can begin immediately. Resuming a full disk makes
- * it accept files again.
+ * Puts an object back into service, and clears the pauses of recalls that waited for the object. A full disk accepts
+ * files again.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */
@@ -173,7 +172,7 @@ async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promi
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
-/** After a settings change, makes engines retry a library and its drives immediately. Suspensions by operators stay. */
+/** Makes engines retry a library and its drives immediately after a settings change. Suspensions by operators stay. */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
@@ -182,10 +181,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await resetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
-/**
- * Ends a full disk's pause (health/circuits.ts).
- * @returns the pause, described as a suspension
- */
+/** Ends a full disk's pause (health/circuits.ts). @returns the pause, described as a suspension */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
@@ -202,8 +198,8 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 }
 
 /**
- * Ends a suspension, the object's retries, and the pauses of recalls that waited for the object. Notifies engines. If
- * the object is a volume, resets the volume's recall attempts.
+ * Ends a suspension, the object's retries, and the pauses of recalls that waited for the object. For a volume, also
+ * resets the attempts of its recalls.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =
@@ -274,8 +270,8 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Each idle drive runs this
- * query every second.
+ * Returns whether any recall is waiting. Returns undefined if the drive or its library is suspended. Each idle drive
+ * runs this query every second, so it must be fast.
  */
 export async function readOpening(ctx: Context, location: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(

@@ -1,4 +1,4 @@
-/** Applies an import's rows in one transaction, which is run again after a deadlock. */
+/** Applies an import's rows in one transaction. The transaction runs again after a deadlock. */
 
 import { quote } from '../../core/errors.js';
 import { type Move, type Stage, stageLetters } from '../../core/stages.js';
@@ -111,14 +111,14 @@ async function addFresh(tx: Transaction): Promise<number> {
 }
 
 /**
- * The files in the table `fresh`, with the sizes that the import lists. The catalogue still contains the old sizes of
- * withdrawn files.
+ * Files in the table `fresh`, with the sizes that the import lists. For withdrawn files, the catalogue still contains
+ * the old sizes.
  */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh` from the catalogue, because other imports might have changed the catalogue. Afterwards, the
- * only known files in the table are those that an earlier list has withdrawn.
+ * Updates the table `fresh`, because other imports might have changed the catalogue. The table also contains the known
+ * files that an earlier complete list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -143,14 +143,12 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 }
 
 /**
- * Condition that the row `i` describes a copy that another system has restored. Tapegate does not have the other
- * system's copy, so it records that the file is on tape.
+ * SQL condition that the row `i` describes a copy that another system has restored. Tapegate cannot use that copy, so
+ * it records that the file is on tape.
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/**
- * Stages between which only engines move files. An import never moves a file from one stage in this list to another.
- */
+/** Stages between which only engines move files. An import never moves a file from one of these stages to another. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -158,7 +156,7 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * Condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum
+ * SQL condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum
  * during a restore, any checksum in the row counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
@@ -200,10 +198,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/**
- * Stage changes that an import can make, in the order in which they are made. Moving a file from UNVERIFIED to ONTAPE
- * takes two stage changes.
- */
+/** Stage changes that an import can make, in order. Moving a file from UNVERIFIED to ONTAPE takes two stage changes. */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
@@ -237,14 +232,14 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 }
 
 /**
- * Condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
+ * SQL condition that the row `i` describes the second copy that the file `f` already has. If true, the import keeps the
  * second copy's error.
  */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * Condition that the file `f` keeps its old name in a library. A file keeps its name if its first copy stays on the
- * same volume. It also keeps its name if a library needs the name to find the second copy, or to release a staged copy.
+ * SQL condition that the file `f` keeps its old name in a library. A file keeps its name if its first copy stays on the
+ * same volume, or a library needs the name to find the second copy or to release a staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -280,8 +275,8 @@ function rowValueOf(column: string): Sql {
 }
 
 /**
- * Condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The condition holds if
- * the file's position and size stay the same, and the row `i` does not have a checksum.
+ * SQL condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The condition holds
+ * if the file's position and size stay the same, and the row `i` does not have a checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
@@ -322,8 +317,8 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 }
 
 /**
- * Condition that the file `f`'s first copy was its second copy before the import (row `k`). Without a checksum,
- * Tapegate assumes that both copies have the same bytes.
+ * SQL condition that the import made the file's second copy its first copy. The row `k` contains the values before the
+ * import. Without a checksum, Tapegate assumes that both copies have the same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
@@ -347,9 +342,9 @@ const isOmitted = (name: string) => sql`${name} = ANY (i.omitted)`;
 const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
- * Adapts the rows of files whose first and second copy were swapped because the first copy was unreadable
- * (catalogue/versions.ts). If a row has the copies in the old order, or has only one copy, positions change only if the
- * row describes other bytes.
+ * Adapts the rows of files whose two tape copies were swapped because the first copy was unreadable
+ * (catalogue/versions.ts). A row with the copies in the old order does not change positions, unless the row describes
+ * other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -371,7 +366,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
           AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`omitted = array_remove(array_remove(i.omitted, 'copyPosition'), 'copyVolume')`;
-  // rows that contain only a first copy: a new position belongs to the unreadable copy, and the other copy stays
+  // rows that contain only a first copy: a new position replaces the unreadable copy, and the readable copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
@@ -407,7 +402,7 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
 }
 
 /**
- * Condition that the file `f` has a new second copy that drives have not tried yet. The row `k` contains the file's
+ * SQL condition that the file `f` has a new second copy that drives have not tried yet. The row `k` contains the file's
  * values before the import.
  */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
@@ -416,7 +411,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
 /**
  * Updates the live requests that contain files in the table `known`. Charges new sizes to quotas, and updates waiting
  * recalls. Retries failed files if their position or checksum has changed.
- * @returns the ids of the updated requests; the caller must pass them to `settleFollowed`
+ * @returns the ids of the updated requests, which the caller must pass to `settleFollowed`
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
@@ -454,8 +449,8 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
 }
 
 /**
- * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes are allowed
- * to exceed the quota's size.
+ * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes may exceed
+ * the quota's size.
  */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(

@@ -43,8 +43,8 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
 export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'tapePosition'>;
 
 /**
- * Rejects the import if files were renamed, withdrawn or moved since the caller read them. The caller has locked the
- * catalogue.
+ * Rejects the import if files were renamed, withdrawn or moved since the caller read them. The caller must have locked
+ * the catalogue.
  */
 export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
   if (expected.length === 0) return;
@@ -89,7 +89,7 @@ export async function addVolumes(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows whose volume is retired. The caller has locked the catalogue. */
+/** Rejects rows whose volume is retired. The caller must have locked the catalogue. */
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
@@ -102,8 +102,8 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 
 /**
  * Rejects a row whose path is the old name of a file that was renamed only in the catalogue, not in the library.
- * Otherwise the row would add a second path for the renamed file, or replace the file's bytes. The caller has locked
- * the catalogue.
+ * Otherwise, the row would add a second path for the renamed file, or replace the file's bytes. The caller must have
+ * locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // look up rows by key, because PostgreSQL might overestimate the number of renamed files
@@ -125,7 +125,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
 }
 
 /**
- * Two paths that cannot both be restored, because `outer` would be a file, and also a directory that contains `inner`.
+ * Two paths that cannot both be restored, because `outer` would be both a file and a directory that contains `inner`.
  */
 interface Clash {
   outer: string;
@@ -135,16 +135,15 @@ interface Clash {
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
 /**
- * Condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and `0` is the byte that
- * follows the slash.
+ * Returns the SQL condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and `0` is the
+ * byte after the slash.
  */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects clashes between paths and the catalogue: paths below a known file, and paths above a known file. Returns at
- * most `limit` clashes of each kind. Looks up each directory only once. The lateral queries sort by an index, because
- * PostgreSQL would otherwise scan the table.
+ * Selects clashes with the catalogue: paths below a known file, and paths above a known file. Returns at most `limit`
+ * clashes of each kind. The lateral queries sort by an index, because PostgreSQL would otherwise scan the table.
  * @param paths a query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
@@ -164,8 +163,8 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
 /**
- * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two imports sees the
- * files that the first import has added.
+ * Rejects new files whose paths clash with other files. Because of the catalogue lock, a concurrent import cannot add a
+ * clashing file after this check.
  * @param canSkip whether the caller can choose to skip rows whose paths clash
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
@@ -189,13 +188,12 @@ export interface ClashingRow extends Reject {
   path: string;
 }
 
-/** Maximum number of skipped rows in a response. */
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes each row in the table `incoming` if, with the other paths in the list and the catalogue, its path would be
- * both a file and a directory. Keeps rows of known files. If a file clashes with files below its path, keeps only the
- * files below it. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
+ * Deletes rows in the table `incoming` whose paths would be both a file and a directory, together with the other rows
+ * and the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps only the files below
+ * it. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
@@ -221,8 +219,8 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
 }
 
 /**
- * Describes one clash between the paths and the catalogue; returns undefined if no path clashes. The caller has locked
- * the catalogue.
+ * Describes one clash between the paths and the catalogue. Returns undefined if no path clashes. The caller must have
+ * locked the catalogue.
  */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));

@@ -24,8 +24,8 @@ export interface ImportResult {
   /** Number of files in the import that stay withdrawn, because an operator withdrew them; absent if zero. */
   staysWithdrawn?: number;
   /**
-   * Set only for a complete list. `withdrawn` counts the files that the list omits. `known` counts all known files
-   * below the list's prefix.
+   * Number of files that a complete list omits; absent for other lists. `known` is the number of all known files below
+   * the list's prefix.
    */
   withdrawn?: number;
   known?: number;

@@ -25,7 +25,7 @@ export class ImportError extends Error {
   readonly faults: string[];
 
   /**
-   * @param faults the descriptions of the faults in the input. MAX_FAULTS + 1 descriptions mean that more faults exist
+   * @param faults the descriptions of the faults in the input. MAX_FAULTS + 1 descriptions mean that more faults exist.
    * @param options.hasNames whether some faults are invalid names, which an import can skip
    */
   constructor(faults: string[], { hasNames = false } = {}) {
@@ -37,7 +37,6 @@ export class ImportError extends Error {
   }
 }
 
-/** A name that cannot be restored to a disk. */
 export interface BadName {
   /** Valid form of the path, if one exists. Another list might have added a file at the valid path to the catalogue. */
   namesake: string | undefined;
@@ -46,7 +45,7 @@ export interface BadName {
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the row has an invalid name, in which case the row's remaining fields were not checked. */
+  /** Set if the row has an invalid name. The row's remaining fields are then not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -58,7 +57,7 @@ export class RowError extends Error {
 }
 
 /**
- * Maximum length of a line; any valid row is shorter. The limit prevents a file without line ends from filling the
+ * Maximum length of a line, longer than any valid row. The limit prevents a file without line ends from filling the
  * memory.
  */
 const MAX_LINE_BYTES = 1024 * 1024;
@@ -68,8 +67,7 @@ const LINE_FEED = 0x0a;
 /**
  * Yields a file's lines in batches, without a byte order mark.
  * @param offset a number to add to all line numbers
- * @throws RowError if a line is too long, or gzipped data are damaged
- * @throws any error from the input
+ * @throws RowError if a line is too long, or gzipped data are damaged. Also throws any error from the input.
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;
@@ -119,7 +117,7 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 class GzipError extends Error {}
 
 /**
- * Yields the input, after decompressing gzip. Detects gzip by its first two bytes; a pipe might deliver them
+ * Yields the input, after decompressing gzip. Detects gzip by its first two bytes. A pipe might deliver the two bytes
  * separately.
  */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
@@ -150,7 +148,7 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-/** Text fields of a CSV record, by column; null if empty. */
+/** Text fields of a CSV record, by column. An empty field is null. */
 interface CsvRow<Column extends string> {
   line: number;
   fields: Partial<Record<Column, string | null>>;
@@ -158,7 +156,8 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, or an error if the row is invalid; undefined if no row ends on this line.
+   * Returns the row that ends on this line, or an error if the row is invalid. Returns undefined if no row ends on this
+   * line.
    * @throws RowError if the remaining lines of the file cannot be parsed
    */
   read(line: Line): Row | RowError | undefined;
@@ -168,7 +167,7 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** For a file without a header: the column names, and their source, which error messages name. */
+  /** Column names for a file without a header. Error messages show `from`, the source of the names. */
   header?: { names: readonly Column[]; from: string };
 }
 

@@ -21,12 +21,12 @@ export interface CatalogueRow {
   /** Number of the line on which the row begins, counted from 1. */
   line: number;
   /**
-   * Path of a file or a directory. A directory's path ends with a slash; a directory's row contains only a mode and a
+   * Path of a file or a directory. A directory's path ends with a slash. A directory's row contains only a mode and a
    * group.
    */
   path: string;
   size: bigint;
-  /** If null, a known file keeps its stage, and a new file gets the stage UNVERIFIED. */
+  /** Stage of the file. If the stage is null, a known file keeps its stage, and a new file becomes UNVERIFIED. */
   stage: Stage | null;
   verified: string | null | undefined;
   spotName: string | null | undefined;
@@ -36,8 +36,8 @@ export interface CatalogueRow {
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Adler-32 that the command `archive` computes together with the checksum. If absent, the Adler-32 in the catalogue
-   * stays unless the checksum changes.
+   * Adler-32 that the command `archive` computes. If absent, the Adler-32 in the catalogue stays unless the checksum
+   * changes.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
@@ -60,7 +60,7 @@ const columns = [
 ] as const;
 
 type Column = (typeof columns)[number];
-/** Text of each field in a row. A null field is empty. If a field is undefined, the row does not have the column. */
+/** Text of each field in a row. An empty field is null. A column that the row does not have is undefined. */
 export type Fields = Partial<Record<Column, string | null>>;
 
 export type RowReader = LineReader<CatalogueRow>;
@@ -92,7 +92,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The current row's first line that is not UTF-8; the row can continue on later lines. */
+  /** The current row's first line that is not UTF-8. The row can continue on later lines. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -119,7 +119,7 @@ export async function* readWith(
 /**
  * Returns the error for a line that is not UTF-8.
  * @param row the result of reading the line with replacement characters. If the result is a row or an invalid name,
- *   only the name in the line is wrong
+ * only the name in the line is wrong.
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
@@ -179,7 +179,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The words after "must be" in an error message; they can depend on the invalid field's text. */
+/** The words after "must be" in an error message. They can depend on the text of the invalid field. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */
@@ -287,7 +287,7 @@ const BATCH_CHARACTERS = 64 * 1024;
 
 /**
  * Yields rows as text, in batches.
- * @throws ImportError if rows are invalid: at the end, or as soon as there are more than MAX_FAULTS errors
+ * @throws ImportError if rows are invalid. The error is thrown at the end, or after more than MAX_FAULTS invalid rows.
  */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
@@ -311,8 +311,8 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 }
 
 /**
- * Yields rows as JSON Lines. Each row keeps the line number that it had in the original list. So a gateway reports
- * errors with the original line numbers.
+ * Yields rows as JSON Lines. Empty lines keep each row at its original line number, so that a gateway reports errors
+ * with these numbers.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;
@@ -324,7 +324,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   yield* batchRows(rows, format);
 }
 
-/** Returns a row as JSON. Writes bigints as strings, because JSON numbers are not exact. */
+/** Returns a row as JSON. Writes bigints as strings, because large JSON numbers are rounded. */
 function toJson({
   line: _,
   isNamesake,

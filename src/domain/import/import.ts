@@ -60,7 +60,7 @@ export async function registerRows(
 }
 
 /**
- * Imports rows like `registerRows`, but skips rows whose path would be both a file and a directory.
+ * Imports rows, but skips rows whose path would be both a file and a directory.
  * @returns the skipped rows
  */
 export async function registerWithoutClashes(

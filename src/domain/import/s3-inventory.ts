@@ -105,7 +105,7 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // keep the key's leading slash, so that checkRow rejects the path, which begins with two slashes
+  // keep the key's leading slash, so that checkRow rejects a path that begins with two slashes
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 

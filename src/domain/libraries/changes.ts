@@ -17,7 +17,7 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** Settings of a library. An undefined field does not change the library; a new library gets the default. */
+/** Settings of a library. An undefined field keeps the current value, or gives a new library the default. */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
@@ -97,7 +97,7 @@ function checkName(given: string): string {
 /**
  * Changes a library. Engines use the new settings without a restart, and might repeat reads that are running.
  * @throws NotFoundError; InvalidInputError, also if the library is the first library or the settings would change its
- *   type
+ * type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
   const action = actionOf('setLibrary', input);
@@ -160,8 +160,7 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
 }
 
 /**
- * Rejects prefixes that do not cover all files in the library, because recalls of files outside the prefixes would
- * fail.
+ * Rejects prefixes that do not cover all files in the library. Recalls of files outside the prefixes would fail.
  * @throws InvalidInputError
  */
 async function refuseNameless(
@@ -214,7 +213,7 @@ export async function removeSurplusDrives(ctx: Context): Promise<void> {
 export interface RemovedLibrary {
   id: number;
   name: string;
-  /** Number of removed drives. `volumes` is the number of removed volumes, none of which contained files. */
+  /** Number of removed drives. `volumes` is the number of removed volumes, which did not contain files. */
   drives: number;
   volumes: number;
   /** Number of staged files that Tapegate did not release in the tape system. Zero unless the removal was forced. */
@@ -235,7 +234,7 @@ const MOST_STALE = 1000;
 /**
  * Removes a library that does not have files in the catalogue. Does not change anything in the tape system.
  * @param options.force whether to remove the library even if staged files cannot be released, for example in a
- *   decommissioned system
+ * decommissioned system
  * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls
  */
 export async function removeLibrary(
@@ -291,8 +290,8 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects a library that still stages files. Ignores files in the state KEPT, because the tape system removes them by
- * itself.
+ * Rejects a library that still stages files. Ignores files in the state KEPT, because the tape system removes those
+ * files without a release request.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {

@@ -1,7 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory
- * and has DRIVES drives. Each process knows the first library from its configuration. The database contains all other
- * libraries, and all engines use them.
+ * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory,
+ * and is known from each process's configuration. The database contains all other libraries.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -15,14 +14,14 @@ import { columnsOf } from '../row-columns.js';
 export const FIRST_LIBRARY = 1;
 
 /**
- * Default for the number of files that a staging library stages at the same time. The number is large enough for the
- * library to find a good order in which to read the files.
+ * Default for the number of files that a staging library stages at the same time. The number is large, so that the
+ * library can choose a good order for reading the files.
  */
 export const DEPTH_FILES = 10_000;
 
 export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settings'> {
   settings: object;
-  /** Number of drives; in a staging library, the number of concurrent reads. */
+  /** Number of drives. In a staging library, this is the number of concurrent reads. */
   drives: number;
 }
 
@@ -42,8 +41,8 @@ export function listLibraries(ctx: Context) {
 }
 
 /**
- * Returns libraries' settings, by library id. Only operators are allowed to see the settings, which show where a site
- * has its tapes.
+ * Returns libraries' settings, by library id. Only operators may see the settings, because they show where a site keeps
+ * its tapes.
  */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');

@@ -1,10 +1,12 @@
 /**
  * Links at files' archive paths that point to copies in the restore area. A link's row is stored before the link is
  * made, and stays until the link is removed. A copy leaves the restore area only if no link points to it
- * (disks/removals.ts). A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the
- * links of marked rows (restore-area/links/keeper.ts). Each step can be repeated, and is recorded only if the row was
- * not marked again meanwhile (`change`). A process that was paused for longer than its claim lasts might make an
- * unwanted link. So after all claims have ended, an engine checks again whether each removed link is gone.
+ * (disks/removals.ts).
+ *
+ * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
+ * (restore-area/links/keeper.ts). A step is recorded only if the row was not marked again in the meantime (`change`). A
+ * process that was paused for longer than its claim lasts might make an unwanted link. Therefore, after all claims have
+ * ended, an engine checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -28,8 +30,8 @@ export interface DueLink {
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
-   * `right`: the wanted link is at the path. `gone`: no link is wanted, and none is at the path. `forgotten`: the
-   * second check of a removed link has found no link. `stuck`: the step failed, and is retried.
+   * Result of a step. `right`: the wanted link is at the path. `gone`: no link is wanted, and no link is at the path.
+   * `forgotten`: the second check of a removed link has found no link. `stuck`: the step failed, and is retried.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
@@ -37,8 +39,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which an engine checks again that a removed link is gone. After this time, all claims of processes that
- * might still make the link have ended.
+ * Seconds after which an engine checks again that a removed link is gone. By then, the claims of all processes that
+ * might still make the link have expired.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
@@ -64,7 +66,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
 const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** Adds missing link rows for copies that were put in place before the link directory was set. */
+/** Adds missing link rows for copies that were restored before the link directory was set. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, check_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -77,7 +79,7 @@ const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
  * SQL condition that another file took the path of the link `l` after the link's file was renamed. The link now belongs
- * to the other file.
+ * to that other file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
@@ -121,8 +123,7 @@ function toLink(at: string | null, target: string | null): Link | null {
 
 /**
  * Stores links that are about to be made.
- * @returns the ids of the files whose links the caller can make, because the links' rows were not marked after the
- *   claim
+ * @returns the ids of the files whose links the caller can make. Skips rows that were marked after the claim.
  */
 export async function recordLinks(
   ctx: Context,
@@ -141,7 +142,7 @@ export async function recordLinks(
 
 /**
  * Stores whether the links in claimed rows were made or removed.
- * @returns the ids of the files whose results were stored; rows that were marked after the claim are skipped
+ * @returns the ids of the files whose results were stored. Skips rows that were marked after the claim.
  */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
@@ -191,8 +192,8 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just put in place, and claims the links' rows, so that the links exist before users
- * are notified. If a file already has another link, an engine replaces it later.
+ * Stores links to copies that were just restored, and claims the links' rows, so that the links exist before users are
+ * notified. If a file already has another link, an engine replaces that link later.
  * @returns the links that the caller can make
  */
 export async function recordEarlyLinks(
