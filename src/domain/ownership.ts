@@ -1,8 +1,9 @@
 /**
  * The identity of this database. Owner records on restore disks and in libraries contain the identity
- * (restore-area/ownership.ts). A copy of the database has the same identity. A database is a copy if its location has
- * changed to another cluster or another directory. A database is also a copy if a directory contains a stamp that the
- * database never recorded. An engine records each stamp before writing it to a directory.
+ * (restore-area/ownership.ts). A copy of the database has the same identity, and must not be used together with the
+ * original. A database is a copy if its location has changed to another cluster or another directory. A database is
+ * also a copy if a directory contains a stamp that the database never recorded. An engine records each stamp before
+ * writing the stamp to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -14,17 +15,13 @@ import { databaseNow } from './conditions.js';
 import type { Context } from './context.js';
 import { allow } from './policy.js';
 
-/** Identifies this host's current boot. */
 export const boot = readBoot();
 
 /** Location of a database. A field is null if unknown. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /**
-   * Start time of the server. A copy of the database runs on a server that started at another time. Restarting the
-   * server also changes its start time.
-   */
+  /** Start time of the database server. A copy of the database usually runs on a server with another start time. */
   started: string;
   /** Data directory of an embedded database. */
   directory: string | null;
@@ -38,7 +35,7 @@ export interface SiteIdentity {
   location: DatabaseLocation | null;
   /** Whether an engine is writing stamps, or ended without a clean shutdown. */
   isStamping: boolean;
-  /** Why no engine is allowed to work until a takeover; null if engines can work. */
+  /** Why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
   /** Why no engine can work at present; null if engines can work. */
   problem: string | null;
@@ -86,7 +83,7 @@ export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
   return row;
 }
 
-/** Returns the PostgreSQL cluster's identifier; null if the database role is not allowed to read it. */
+/** Returns the PostgreSQL cluster's identifier. Returns null if the database role may not read the identifier. */
 export async function readSystem(ctx: Context): Promise<string | null> {
   const rows = await ctx.db
     .rows<{ system: string }>(sql`SELECT system_identifier::text AS system FROM pg_control_system()`)
@@ -97,7 +94,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns why this Tapegate is fenced, as its engines last recorded; null if Tapegate is not fenced. */
+/** Returns why this Tapegate is fenced, as its engines last recorded. Returns null if this Tapegate is not fenced. */
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(
@@ -125,14 +122,15 @@ export async function endStamping(ctx: Context): Promise<void> {
 }
 
 /**
- * Stamp in an owner record: the epoch of the process that wrote it, and how many stamps the process has written so far.
+ * Stamp in an owner record: the epoch of the process that wrote the stamp, and the number of stamps that the process
+ * has written so far.
  */
 export interface Stamp {
   epoch: string;
   number: number;
 }
 
-/** Records a stamp before an engine writes it to a directory. */
+/** Records a stamp before an engine writes the stamp to a directory. */
 export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH stamping AS (UPDATE site_identity SET is_stamping = true WHERE NOT is_stamping)
@@ -164,7 +162,7 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
 }
 
 /**
- * Returns the statement that fences a restored database until a takeover, because it is a copy.
+ * Returns the statement that fences a restored database until a takeover, because a restored database is a copy.
  * @param asOf time of the backup in RFC 3339 format, as `backup` and `restore` show it
  */
 export function fenceRestored(asOf: string): Sql {
@@ -173,8 +171,8 @@ export function fenceRestored(asOf: string): Sql {
 }
 
 /**
- * Begins a takeover. No engine works until `endTakeover` is called. @param isNew whether the database gets a new
- * identity
+ * Begins a takeover. No engine works until `endTakeover` is called.
+ * @param isNew whether the database gets a new identity
  */
 export async function beginTakeover(ctx: Context, isNew: boolean): Promise<string> {
   return await transaction(ctx.db.pool, 'beginTakeover', async (tx) => {

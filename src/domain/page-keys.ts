@@ -1,7 +1,7 @@
 /**
- * Reads pages of lists by keyset, so that the next page is correct even if the last row before it was deleted. One
- * statement reads a page of each parent's inner list, for example a page of files for each request. Prisma would read
- * each inner list completely.
+ * Reads pages of lists by keyset, so that the next page is correct even if the last row of the previous page was
+ * deleted. One statement reads a page of each parent's inner list, for example a page of files for each request. Prisma
+ * would read each inner list completely.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -54,8 +54,8 @@ function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): S
 }
 
 /**
- * Reads the ids of a page by key, and returns their rows as loaded by `load`. If a row was deleted meanwhile, reads the
- * page again, because a short page would look like the last page.
+ * Reads the ids of a page by key, and loads the rows. If a row was deleted between the two queries, reads the page
+ * again, because a short page would look like the last page.
  */
 async function readPageRows<Id, Row>(
   ctx: Context,
@@ -71,7 +71,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list.less FROM clause that selects the rows to subtract from the count */
+/** Counts the rows of a list. @param list.less FROM clause that selects the rows to subtract from the count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -96,7 +96,6 @@ export async function* pagesByFile<Row extends { fileId: bigint }>(
   }
 }
 
-/** Ids of the rows to load. */
 type Ids<Id> = { in: Id[] };
 
 /**
@@ -136,7 +135,7 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and PostgreSQL finds them quickly; otherwise estimates their number. The estimate is
+ * Counts files if they are few and PostgreSQL finds them quickly. Otherwise, estimates their number. The estimate is
  * never below the number of files already counted.
  * @param list.where condition on the file `f`
  * @param list.isSecret whether an estimate would reveal hidden files; if so, all files are counted
@@ -180,8 +179,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk a faster query, tried first: returns the same rows if the caller is allowed to see all of them, and
- *   otherwise no rows. `walk` is undefined if the list has a filter
+ * @param list.walk a faster query, tried first. If the caller may see all of the page's rows, `walk` returns the same
+ * rows as `rows`, and otherwise no rows. Undefined if the list has a filter.
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -213,7 +212,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row of an inner list, with its key. `row` is undefined if the caller is not allowed to see the row. */
+/** A row of an inner list, with its key. `row` is undefined if the caller may not see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -250,8 +249,8 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. For a single parent, PostgreSQL keeps a prepared statement's plan; for several parents, it plans
- * the statement each time.
+ * Selects the parents. PostgreSQL keeps a prepared statement's plan for a single parent. For several parents,
+ * PostgreSQL plans the statement each time.
  */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
@@ -259,8 +258,8 @@ function parentsOf(ids: readonly number[]): Sql {
 
 function whereOnPage(list: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(list.parent), raw(list.key)];
-  // omit absent conditions, so that the planner can use the indexes
-  // these conditions match the index on the ordinals of request files
+  // omit absent conditions, so that the planner can use the indexes: these conditions match the index on the ordinals
+  // of request files
   const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

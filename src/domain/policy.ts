@@ -1,7 +1,7 @@
 /**
- * Access policy of REST, GraphQL and commands. The table `policy` lists all protocol operations and commands. Each
- * operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as missing. A
- * visible object that the caller is not allowed to change is reported as forbidden.
+ * Access policy of REST, GraphQL and commands. Each operation calls `allow` with its own name, directly or through
+ * `audited`. An object that the caller may not see is reported as missing. A visible object that the caller may not
+ * change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
 import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
@@ -10,14 +10,13 @@ import type { Prisma } from '../generated/prisma/client.js';
 import type { Context } from './context.js';
 
 /**
- * What an operation requires.
- * `read`: the caller has any role. The operation returns only visible objects.
- * `ask`: the caller is allowed to use the quota.
- * `change`: the caller created the request, or manages its quota.
- * `manage`: the caller owns or manages the quota.
- * `look`: the caller is a viewer or an operator, because the operation shows objects without a quota, or objects of all
- * quotas.
- * `operate`: the caller is an operator.
+ * Right that an operation requires.
+ * - `read`: the caller has any role. The operation returns only visible objects.
+ * - `ask`: the caller may use the quota.
+ * - `change`: the caller created the request, or manages its quota.
+ * - `manage`: the caller owns or manages the quota.
+ * - `look`: the caller is a viewer or an operator, because the operation shows objects of all quotas.
+ * - `operate`: the caller is an operator.
  */
 export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
 
@@ -103,7 +102,7 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** Operations that require a right to change something, although they only read. */
+/** Operations that only read, although their right normally permits changes. */
 const reading = [
   'estimateRequest',
   'listTokens',
@@ -125,7 +124,7 @@ export function isChanging(operation: Operation): operation is Changing {
   return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
 }
 
-/** For each right, the roles that have it, and how a refusal's text continues after "may not". */
+/** Roles that have each right, and the text that follows "may not" in a refusal. */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
@@ -133,7 +132,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'request files: it has no quota',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may only read' },
-  // a service is allowed to use quotas, but not to give other users access to them
+  // a service may use quotas, but may not give other users access to them
   manage: {
     roles: ['user', 'operator'],
     what: "manage members and webhooks: this requires a user's or an operator's token",
@@ -160,6 +159,7 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**
+ * Checks that the caller may run an operation.
  * @param user owner of the quota to charge
  * @throws ForbiddenError, with the same text whether or not the user exists
  */
@@ -181,7 +181,7 @@ interface OwnedRequest {
   madeBy: string | null;
 }
 
-/** Checks that the caller is allowed to change a visible request. @throws ForbiddenError */
+/** Checks that the caller may change a visible request. @throws ForbiddenError */
 export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -195,7 +195,9 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
 }
 
 /**
- * @throws NotFoundError if the user's quota is hidden from the caller; ForbiddenError if the caller does not manage it
+ * Checks that the caller manages a user's quota.
+ * @throws NotFoundError if the user's quota is hidden from the caller; ForbiddenError if the caller does not manage the
+ * quota
  */
 export function allowManage(ctx: Asking, operation: Operation, user: string): void {
   const { caller } = ctx;
@@ -208,7 +210,7 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 
 /**
  * Returns a key that is equal for callers with the same rights, so that they can share read results. The key includes
- * the caller's name if path rules might apply to the caller. The key is undefined for a caller without roles.
+ * the caller's name if path rules might apply to the caller. Returns undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;
@@ -219,7 +221,7 @@ export function rightsKey(caller: Caller): string | undefined {
   return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
 }
 
-/** The caller is allowed to see the quota `q` and its requests. */
+/** Returns the SQL condition that the caller may see the quota `q` and its requests. */
 export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
 }
@@ -228,7 +230,10 @@ export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.Quota
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
 }
 
-/** The caller manages the quota `q`. Operators also manage objects that do not belong to a quota. */
+/**
+ * Returns the SQL condition that the caller manages the quota `q`. Operators also manage objects that do not belong to
+ * a quota.
+ */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

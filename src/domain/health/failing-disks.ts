@@ -1,7 +1,7 @@
 /**
  * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
- * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To avoid
- * deadlocks, each statement locks the disk's row before the suspension's row.
+ * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep the disk
+ * and its suspension consistent, each statement locks the disk's row before the suspension's row.
  */
 
 import { oneLine } from '../../core/errors.js';

@@ -37,6 +37,7 @@ export class ImportError extends Error {
   }
 }
 
+/** A name that cannot be restored to a disk. */
 export interface BadName {
   /** Valid form of the path, if one exists. Another list might have added a file at the valid path to the catalogue. */
   namesake: string | undefined;

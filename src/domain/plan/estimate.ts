@@ -26,7 +26,7 @@ export interface Estimate {
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Number of files on disk; they do not need tape reads. */
+  /** Number of requested files that are already on disk, and do not need tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
   /** Number of files that are on disk at their primary path, not on a restore disk. */
@@ -49,20 +49,20 @@ export interface Estimate {
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /**
-   * `usedAfter` is how much of the quota would be used if the request were created. The request fits the quota if
-   * `usedAfter` is at most `size`.
-   */
+  /** Quota of the user, in bytes. `usedAfter` is the usage if the request were created, and must not exceed `size`. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
   /** Whether the restore disks in service have room for the files to recall; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** What each library would charge for staging the files. Libraries without prices are omitted. */
+  /** Charges of each library for staging the files. Libraries without prices are omitted. */
   prices: LibraryPrice[];
   /** Sum of the charges in `prices`; undefined if no library has prices, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Why a staging library makes the request's end unknown, as a text for users; undefined if no library does. */
+  /**
+   * Text for users that explains why a staging library makes the request's end unknown. Undefined if no staging library
+   * does.
+   */
   endUnknown: string | undefined;
 }
 
@@ -90,7 +90,7 @@ interface FileGroup {
 /**
  * Estimates a request. A full quota is reported in the result, not as an error.
  * @param reader signal that aborts when the caller disconnects
- * @throws InvalidInputError, UnknownUserError, like `createRequest`
+ * @throws InvalidInputError, UnknownUserError
  */
 export async function estimateRequest(
   ctx: Context,
@@ -155,7 +155,6 @@ const sum = (chosen: readonly FileGroup[]) => ({
   bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
 });
 
-/** Maximum number of unknown paths in the result. */
 const MAX_NAMED_PATHS = 20;
 
 async function readGroups(
@@ -193,8 +192,8 @@ async function readGroups(
 }
 
 /**
- * SQL condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
- * might choose a join that is fast only for few files.
+ * Returns the SQL condition that a live request of the quota contains the file `f`. Looks up each file by key, because
+ * PostgreSQL might choose a join that is fast only for few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
@@ -251,7 +250,7 @@ async function estimateRange(
 }
 
 export interface Price {
-  /** A number with two to six decimal places. */
+  /** Amount as a number with two to six decimal places. */
   amount: string;
   /** ISO 4217 code. */
   currency: string;
@@ -274,8 +273,8 @@ interface PricedFiles {
 }
 
 /**
- * Returns what each library would charge, in the order in which the libraries were added, and the sum of the charges.
- * `price` is undefined if no library has prices, or the currencies differ.
+ * Returns the charges of each library, and their sum. `price` is undefined if no library has prices, or the currencies
+ * differ.
  */
 function priceFiles(
   ctx: Context,
@@ -294,7 +293,7 @@ function priceFiles(
   };
 }
 
-/** Returns what a library would charge, as a list with one entry; an empty list if the library has no prices. */
+/** Returns a library's charges as a list with one entry. The list is empty if the library has no prices. */
 function priceOne(
   ctx: Context,
   library: Library,

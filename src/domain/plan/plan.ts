@@ -24,10 +24,7 @@ export interface PlanDrive {
   contract: LibraryContract;
   /** Whether a live engine has the lease on the drive. */
   isClaimed: boolean;
-  /**
-   * Host of the engine that has the lease, if reported. The host is shown only to callers that are allowed to see all
-   * quotas.
-   */
+  /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
   host: string | null;
   /** Whether both the drive and its library are in service. */
   isOpen: boolean;
@@ -62,7 +59,7 @@ export interface PlanVolume {
 }
 
 export interface Plan {
-  /** Seconds since 1970. */
+  /** Time at which the plan was computed, in seconds since 1970. */
   now: number;
   drives: PlanDrive[];
   volumes: PlanVolume[];
@@ -78,7 +75,7 @@ export interface Plan {
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan without the users that the caller is not allowed to see. */
+/** Returns the plan without the users that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -295,7 +292,8 @@ async function readStagedLibraries(
 }
 
 /**
- * Returns a library's measured staging times in seconds, or the times in the library's settings if none were measured.
+ * Returns a library's measured staging times in seconds, or the times in the library's settings if no times were
+ * measured.
  */
 function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
   if (measured.length > 0) return [...measured].sort((a, b) => a - b);

@@ -13,7 +13,6 @@ import { watchRequest } from '../requests/request-watch.js';
 import { getRequest } from '../requests/rows.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
-/** Reasons why files wait, the most important one first. */
 export const waitingReasons = {
   READING: 'a drive is reading it',
   MOUNTED: 'its volume is mounted, and other files are read first',
@@ -57,11 +56,14 @@ export interface Waiting {
   queuePosition: number | null;
   parts: WaitingPart[];
   /**
-   * Estimated end of the request. Undefined if the end is unknown, because part of the request is suspended, no disk
+   * Estimated end of the request; undefined if unknown. The end is unknown if part of the request is suspended, no disk
    * has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
-  /** Why a staging library makes the request's end unknown, as a text for users; undefined if no library does. */
+  /**
+   * Text for users that explains why a staging library makes the request's end unknown. Undefined if no staging library
+   * does.
+   */
   endUnknown: string | undefined;
 }
 
@@ -221,8 +223,8 @@ interface EndPart {
   /** Whether the library has staged the part's files on its disk. */
   isStaged: boolean;
   /**
-   * Last time at which Tapegate requested a file in this part from the staging library; null if Tapegate requested
-   * none.
+   * Last time at which Tapegate requested a file in this part from the staging library; null if there was no such
+   * request.
    */
   askedAt: string | null;
 }
@@ -230,7 +232,7 @@ interface EndPart {
 /**
  * Estimates when the last waiting file will be on disk. `parts` are groups of the waiting files.
  * @returns the earliest, planned and latest end; undefined if no drive will read a part, or a library's staging time is
- *   unknown
+ * unknown
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
@@ -243,7 +245,10 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/** Returns the reason why a staging library makes the request's end unknown; undefined if no library does. */
+/**
+ * Returns the reason why a staging library makes the request's end unknown. Returns undefined if no staging library
+ * does.
+ */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
@@ -274,7 +279,7 @@ function toPartAhead(plan: Plan, part: EndPart): PartAhead {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Estimated end of the request. Undefined if the end is unknown, as in `Waiting`. */
+  /** Estimated end of the request; undefined if unknown. */
   end: EndRange | undefined;
 }
 
@@ -290,7 +295,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await getRequest(ctx, id);
   const ended = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {}); // awaited below
+  finished.catch(() => {});
   let last: RequestEnd | undefined;
   for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
     if (last && !hasMoved(last.end, end)) continue;
@@ -311,7 +316,7 @@ async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGen
       await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
       if (signal.aborted) return;
       changed = new AbortController();
-      // ignore errors: if the database is unreachable, the next round reads the plan again
+      // ignore errors: if the database is unreachable, the next iteration reads the plan again
       const result = await read().then(
         (end) => ({ end }),
         () => undefined,

@@ -1,13 +1,11 @@
 /**
- * Charges quotas, and counts their unknown paths: paths that requests list, but the catalogue does not contain.
+ * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain.
  *
- * A single statement checks and charges a quota, so concurrent requests never exceed it. A request is allowed to fill a
- * quota exactly.
+ * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
+ * exactly.
  *
- * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit.
- * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
- * request that ends or releases files. When files at unknown paths enter the catalogue, src/domain/requests/joins.ts
- * subtracts those paths.
+ * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit. When
+ * files at unknown paths enter the catalogue, src/domain/requests/joins.ts subtracts those paths.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -42,8 +40,7 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * Returns the quota of a request that is about to change. A quota that the caller is not allowed to see counts as
- * missing.
+ * Returns the quota of a request that is about to change. A quota that the caller may not see counts as missing.
  * @param given the user that the caller has named, if any
  * @throws UnknownUserError, WrongQuotaError
  */
@@ -116,14 +113,14 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** For each kind of object whose number is limited: its name in messages, and the setting that contains the limit. */
+/** Name in messages of each kind of object whose number is limited, and the setting that contains the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
   unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 
-/** The number of unknown paths in the live requests of the quota `q`. */
+/** SQL expression for the number of unknown paths in the live requests of the quota `q`. */
 export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
@@ -158,8 +155,8 @@ export async function addUnknownPaths(
 }
 
 /**
- * Checks that the number of a user's objects does not exceed the limit after objects were added. @param of.total the
- * count, including `of.added`
+ * Checks that the number of a user's objects does not exceed the limit after objects were added.
+ * @param of.total number of objects, including `of.added`
  * @throws LimitReachedError
  */
 export function checkLimit(

@@ -29,13 +29,12 @@ interface SetQuotaInput {
   weight?: number | null | undefined;
 }
 
-/** Allowed user weights: a wider range than sites need, but always safe to divide by. */
+/** Allowed user weights. The range is wider than sites need, but every weight is safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */
 const SERVICE = 'service:';
 
-/** Checks a weight. @throws InvalidInputError */
 function checkWeight(weight: number): number {
   if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
@@ -74,7 +73,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * Checks the name of a new quota. Adopted quotas, and quotas that older versions created, can have any name.
+ * Checks the name of a new quota. Existing quotas of older versions can have any name.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {

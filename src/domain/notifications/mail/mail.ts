@@ -30,7 +30,7 @@ export interface MailFacts {
   bytesOnDisk: bigint;
   /**
    * The first files on disk, for the list in the email. `mountpoint` is null for a file at its primary path, and for a
-   * file that the user is not allowed to fetch.
+   * file that the user may not fetch.
    */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
@@ -47,8 +47,8 @@ const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
 };
 
 /**
- * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled; undefined if
- * `publicUrl` is not set.
+ * Returns the URL of a request in the dashboard. If the dashboard is disabled, returns the request's URL in the REST
+ * API. Returns undefined if `publicUrl` is not set.
  */
 export function linkToRequest(
   { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
@@ -171,8 +171,8 @@ function nameRequest(facts: MailFacts): string {
 }
 
 /**
- * Shortens a request's label for an email subject. The subject must be short, because SMTP limits a line to 998 octets,
- * and a subject without spaces cannot be folded.
+ * Shortens a request's label for an email subject. SMTP limits a line to 998 octets, and a subject without spaces
+ * cannot be folded.
  */
 function shortLabel({ label }: MailFacts): string {
   const characters = [...oneLine(label)];
@@ -193,7 +193,6 @@ function addMore(lines: string[], more: number): void {
   if (more > 0) lines.push(`  … and ${more} more`);
 }
 
-/** Formats a time to the second. */
 function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
@@ -225,7 +224,7 @@ export async function createMailTransport(smtpUrl: string): Promise<Transporter>
     port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
     secure: url.protocol === 'smtps:',
     requireTLS: needsTls,
-    // without a password TLS is optional: a self-signed certificate must not prevent delivery
+    // without a password, TLS is optional: a self-signed certificate must not prevent delivery
     tls: { rejectUnauthorized: needsTls },
     ...(url.username && {
       auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },

@@ -1,7 +1,7 @@
 /**
  * The outbox for emails. The transaction that causes an email also stores it, and an engine sends it later
- * (src/engine/notifications/notify.ts). So emails are delayed but not lost while the mail server is down. A request
- * gets one email of each kind, and one expiry notice for each retention date (`queueExpiring`).
+ * (src/engine/notifications/notify.ts). Therefore, emails are not lost while the mail server is down. A request gets
+ * one email of each kind, and one expiry notice for each retention date (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -28,7 +28,7 @@ interface DueLetter {
 
 /**
  * Queues the emails that are due for the requests, except emails that were queued before. If all of a request's files
- * were released, its email about the last file is not queued until further files join the request.
+ * were released, its email about the last file is not queued until another file joins the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -60,7 +60,7 @@ export async function deleteUnsentMail(tx: Transaction, requestIds: readonly num
   );
 }
 
-/** Adds an email to the outbox, unless the outbox already has one of the same kind for the request. */
+/** Adds an email to the outbox, unless the outbox already has an email of the same kind for the request. */
 async function writeEmail(ctx: Context, tx: Transaction, { id, kind, recipient, expiresAt }: DueLetter): Promise<void> {
   const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
   const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
@@ -139,7 +139,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
-      tx.send(plannedFreely()); // let PostgreSQL choose the plan: an email's figures cover all of a request's files
+      tx.send(plannedFreely());
       for (const email of due) await writeEmail(ctx, tx, email);
       return due.length;
     });

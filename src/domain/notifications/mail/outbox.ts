@@ -1,8 +1,8 @@
 /**
- * Sends emails from the outbox at limited rates: one for each user and one for the whole site. A rate limits the number
- * of emails that are claimed per minute. Emails above a rate wait in order. The user whose last email was sent longest
- * ago is next, so one user's many emails do not delay other users. Claim times are stored, so rates apply across
- * engines and restarts.
+ * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate limits the
+ * number of emails that are claimed per minute. Emails above a rate wait in order. The user whose last email was sent
+ * longest ago is next, so one user's many emails do not delay other users. Claim times are stored, so rates apply
+ * across engines and restarts.
  */
 
 import { logFailure } from '../../../core/errors.js';
@@ -36,18 +36,18 @@ const CLAIM_SECONDS = 180;
 const RENEW_MS = 60_000;
 
 /**
- * Maximum number of seconds for sending one email. The limit exceeds the 10 minutes for which a mail server can check a
- * message before it answers (RFC 5321, 4.5.3.2.6).
+ * Maximum number of seconds for sending one email. A mail server can check a message for 10 minutes before it answers
+ * (RFC 5321, 4.5.3.2.6).
  */
 export const SEND_SECONDS = 900;
 
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
  * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn whether to apply the rates; if false (no mail server is configured), the oldest email is
- *   claimed
+ * @param options.inTurn whether to apply the rates. If false, the oldest email is claimed, because no mail server is
+ * configured.
  * @param options.send must not throw, and must end within `SEND_SECONDS`
- * @returns whether an email was claimed; false if no email is due or the rates do not allow one
+ * @returns whether an email was claimed
  */
 export async function claimMail(
   ctx: Context,
@@ -112,8 +112,8 @@ async function claimOldest(
 }
 
 /**
- * Records the result of sending an email. An accepted email is recorded as sent even if another engine has claimed it
- * meanwhile. A failure is recorded only by the sender that made the latest claim.
+ * Records the result of sending an email. An accepted email is recorded as sent even if another engine has claimed the
+ * email in the meantime. A failure is recorded only by the sender that made the latest claim.
  */
 async function recordMail(
   ctx: Context,
@@ -136,8 +136,8 @@ async function recordMail(
 const NOTE_SECONDS = 60;
 
 /**
- * Records that an engine with a mail server is running. While an engine with a mail server runs, engines without one
- * leave the emails in the outbox.
+ * Records that an engine with a mail server is running. Meanwhile, engines without a mail server leave the emails in
+ * the outbox.
  */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -148,7 +148,7 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. The time is likely to be enough
+ * Seconds for which emails wait after the last engine with a mail server has stopped. This time is likely to be enough
  * to repair an engine's host.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
@@ -164,10 +164,9 @@ export async function hasSender(ctx: Context): Promise<boolean> {
 const MINUTE_SECONDS = 60;
 
 /**
- * Returns SQL for the time at which the rate allows another email; null if the rate allows an email now. The time is
- * one minute after the oldest of the last `rate` claims. Includes claims slightly later than `now`, because another
- * engine might have made them meanwhile. Ignores claims much later than `now`, because the clock must have been set
- * back since.
+ * Returns SQL for the time at which the rate allows another email: one minute after the oldest of the last `rate`
+ * claims. Null if the rate allows an email now. Includes claims slightly later than `now`, because another engine might
+ * have just made them. Ignores claims much later than `now`, because the clock was set back after these claims.
  * @param which condition that selects the counted emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
@@ -189,8 +188,8 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is to be sent, or undefined if no email is due or the rates do not allow one now.
- * Until the transaction ends, no other process can choose a quota.
+ * Returns the quota whose next email is to be sent. Returns undefined if no email is due or the rates do not allow an
+ * email now. Until the transaction ends, no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
@@ -226,7 +225,7 @@ export interface WaitingMail {
   lastError: string | null;
 }
 
-/** Returns the waiting emails of each user whose quota the caller is allowed to see, ordered by quota id. */
+/** Returns the waiting emails of each user whose quota the caller may see, ordered by quota id. */
 export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();

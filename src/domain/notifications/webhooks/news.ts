@@ -1,6 +1,6 @@
 /**
  * Queues webhook messages for request events, in event order. One transaction stores the messages and the position of
- * the last processed event. So each event is reported exactly once, even after a crash. A transaction that changes a
+ * the last processed event, so each event is reported exactly once, even after a crash. A transaction that changes a
  * request never waits for webhooks.
  */
 
@@ -61,7 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** A request's state as last reported to webhooks, not counting reports from before the request last became live. */
+/** A request's state as last reported to webhooks. If the request was revived, only reports after the revival count. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -168,8 +168,8 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 const BATCH = 200;
 
 /**
- * Used share at which a quota becomes nearly full. The quota stays nearly full until the share falls below
- * `ROOM_AGAIN`.
+ * Fraction of a quota's size at which the quota becomes nearly full. The quota stays nearly full until the used
+ * fraction falls below `ROOM_AGAIN`.
  */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
@@ -267,7 +267,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 
 export const TEST_TYPE = 'webhook.test';
 
-/** A request as a message describes it. The values are those at the time of the event, and sizes are in bytes. */
+/** A request as a webhook message describes it at the time of the event. */
 interface ReportedRequest {
   requestId: number;
   user: string;
@@ -291,8 +291,8 @@ interface NewMessage {
   webhookId: number;
   type: string;
   /**
-   * Key of the reported change, unique among a webhook's messages with the same type. Messages with equal keys get
-   * equal ids.
+   * Key of the reported change, unique among a webhook's messages of the same type. Messages with equal keys get equal
+   * ids.
    */
   key: string;
   at: string;
@@ -314,8 +314,8 @@ const zoned = (time: string): string => `${time}Z`;
 
 /**
  * Queues messages in the transaction that causes them, and notifies the engines that send messages. A message's id is
- * derived from the webhook's secret, the type and the key. So a message has the same id after a database restore, and
- * ids differ between sites.
+ * derived from the webhook's secret, the type and the key. Therefore, a message has the same id after a database
+ * restore, and ids differ between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

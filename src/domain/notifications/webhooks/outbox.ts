@@ -31,7 +31,9 @@ const MESSAGE_SECONDS = 3 * 86_400;
  */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
-/** Seconds of continuous failure after which a webhook is disabled, if it has failed at least `FAILURES` times. */
+/**
+ * Seconds of continuous failure after which a webhook is disabled, if the webhook has failed at least `FAILURES` times.
+ */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
 /** Longest pause in seconds that a receiver can request with `Retry-After`. */
@@ -88,7 +90,7 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
 
 /**
  * Records the result of sending a message. An accepted message is recorded as sent even if another engine has claimed
- * it meanwhile. A failure is recorded only by the sender that made the latest claim.
+ * the message in the meantime. A failure is recorded only by the sender that made the latest claim.
  */
 export async function recordMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();

@@ -1,6 +1,6 @@
 /**
- * Creates, changes and removes webhooks. A quota's managers manage its webhooks; operators manage the webhooks that
- * report on all quotas.
+ * Creates, changes and removes webhooks. The managers of a quota manage the quota's webhooks. Operators manage the
+ * webhooks that report on all quotas.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ownerOf, userOwner } from '../../../core/caller.js';
@@ -152,7 +152,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 interface SetWebhookInput extends Settings {
   id: number;
   /**
-   * If false, the webhook's messages are not queued or sent. If true, messages that are pending or were given up are
+   * Whether the webhook's messages are queued and sent. If set to true, messages that are pending or were given up are
    * retried.
    */
   isEnabled?: boolean | null | undefined;
@@ -216,7 +216,7 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 }
 
 /**
- * Queues a test message, unless the webhook already has a pending one.
+ * Queues a test message, unless the webhook already has a pending test message.
  * @throws NotFoundError, ForbiddenError
  */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
@@ -318,7 +318,8 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 
 /**
  * Removes the webhooks of a purged user's quota, the user's webhooks for other quotas, and all messages about the
- * user's requests. Disables the webhooks that the user created as an operator, and replaces the user's name in them.
+ * user's requests. Disables the webhooks that the user created as an operator, and replaces the user's name in these
+ * webhooks.
  * @returns the number of removed and disabled webhooks
  */
 export async function purgeWebhooks(
