@@ -1,12 +1,8 @@
 /**
  * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
- * that passes on its host (db/clock.ts). At startup, a process compares the server's clock with readings stored in the
- * database.
- *
- * If the server's clock jumps, all processes continue from the time before the jump, and the clock is suspended (kind
- * CLOCK). While the clock is suspended, no job deletes, expires or abandons anything. The suspension ends when the
- * clock has been steady for some minutes, or when an operator resumes the clock. Resuming the clock deletes the stored
- * readings, so that every process accepts the server's time.
+ * that passes on its host (db/clock.ts). If the server's clock jumps, all processes continue from the time before the
+ * jump, and the clock is suspended (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons
+ * anything. The suspension ends when the clock has been steady for some minutes, or when an operator resumes the clock.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -166,7 +162,6 @@ export class ClockWatch {
     return Math.abs(ahead) <= SMALL_JUMP_SECONDS || (agrees && !wasSet);
   }
 
-  /** Records a clock jump for all processes. */
   private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: Reading | undefined): Promise<void> {
     if (seconds() - this.recordedAt < RECORD_SECONDS && isSuspended) return;
     this.recordedAt = seconds();
@@ -203,7 +198,6 @@ export class ClockWatch {
     return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < RECORD_SECONDS;
   }
 
-  /** Stores this host's reading of the clock, for processes that start later. */
   private async record(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
     // after the server's clock has jumped, the host's clock is not stored, because it might have jumped as well
@@ -239,10 +233,7 @@ export function expectedAfterStart(
   return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
 }
 
-/**
- * Returns this host's clock in seconds since 1970, extrapolated from the first reading. Returns null if the first
- * reading is unknown.
- */
+/** Returns this host's clock in seconds since 1970, extrapolated from the first reading; null if unknown. */
 function hostSecondsNow(own: Reading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }

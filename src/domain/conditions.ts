@@ -10,19 +10,16 @@ export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NO
 export const isOrphan = sql`(f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING'))`;
 
-/**
- * SQL expression for the restore disk that has a readable copy of the file `f`. Null if there is no copy, or the copy
- * is being removed.
- */
+/** SQL expression for the restore disk that has a readable copy of the file `f`; null if no disk has a copy. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
 /** Path of the file's copy, relative to the disk's mount point. Renaming the file does not move the copy. */
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * Returns an SQL expression that reduces a path for comparison: lower case, decomposed (NFKD), ASCII only. If any file
- * system treats two paths as the same, their reduced paths are equal. Two different paths can also have equal reduced
- * paths, and then Tapegate stores one of the copies at another path.
+ * Returns an SQL expression that reduces a path for comparison. If any file system treats two paths as the same, their
+ * reduced paths are equal. Different paths can also have equal reduced paths, and then Tapegate stores one of the
+ * copies at another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -105,10 +102,7 @@ export function isReadyBy(time: string | Sql): Sql {
   return sql`c.state = 'WAITING' AND ${isReadable} AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
-/**
- * Returns the SQL condition that the recall `c` waits, and Tapegate must still ask the staging library to stage the
- * file.
- */
+/** Returns the SQL condition that Tapegate must still ask the staging library to stage the file of the recall `c`. */
 export function isUnasked(time: string, libraryId: number): Sql {
   return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
     SELECT FROM staging s WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state <> 'KEPT'))`;

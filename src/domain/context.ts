@@ -24,7 +24,6 @@ interface StagingTerms {
 
 export type StagingTermsOf = (library: { kind: string; settings: unknown }) => StagingTerms;
 
-/** A copy, with its restore disk and its path below the mount point. */
 export interface LocatedCopy {
   diskId: number;
   mountpoint: string;

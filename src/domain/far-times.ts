@@ -1,8 +1,6 @@
 /**
  * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
- * written. Queries ignore implausible leases (`isRunning`). Queries find retry times in an index, so implausible retry
- * times must be replaced by the present time. Engines replace them when an engine starts, and when the database's clock
- * is plausible again.
+ * written. Engines correct them when an engine starts, and when the database's clock is plausible again.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -12,9 +10,7 @@ import type { RepairableKind } from './doctor/findings.js';
 
 interface Times {
   kind: string;
-  /** Table that contains the times, with the alias `t`. */
   table: Sql;
-  /** Numeric key of the table's rows. */
   key: Sql;
   thing: Sql;
   /** Columns with times, each with the longest plausible interval from now. */
@@ -134,9 +130,7 @@ export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   },
 }));
 
-/**
- * Sets leases and retry times that are too far in the future to the present time. Calling this function twice is safe.
- */
+/** Sets leases and retry times that are too far in the future to the present time. Repeating a call is safe. */
 export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;

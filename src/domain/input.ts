@@ -49,7 +49,7 @@ export function isReserved(name: string): boolean {
   return RESERVED.has(plain.toLowerCase());
 }
 
-/** Checks the name of a user, group or service. @throws InvalidInputError */
+/** @throws InvalidInputError */
 export function checkCallerName(field: string, value: string): string {
   const name = checkText(field, value);
   if (name === '') throw new InvalidInputError(field, 'must not be empty');
@@ -60,7 +60,7 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
-/** Checks that a value is one of the names in an enum. @throws InvalidInputError */
+/** @throws InvalidInputError */
 export function checkOneOf(field: string, value: string, values: object): void {
   if (Object.hasOwn(values, value)) return;
   throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);

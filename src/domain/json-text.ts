@@ -9,9 +9,7 @@ export function jsonInteger(integer: Sql): Sql {
   return sql`${integer}::text`;
 }
 
-/**
- * Formats a time in the years 1 to 9999 as a JSON text, and null as `null`. Omits the microseconds if they are zero.
- */
+/** Formats a time in the years 1 to 9999 as a JSON text. Omits the microseconds if they are zero. */
 export function jsonTime(time: Sql): Sql {
   return sql`coalesce(replace(to_char(${time}, '\\"YYYY-MM-DD"T"HH24:MI:SS.US\\"'), '.000000', ''), 'null')`;
 }

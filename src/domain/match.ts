@@ -52,7 +52,6 @@ type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by:
 
 interface Word {
   text: string;
-  /** Whether a word that only begins with `text` also matches. */
   isPrefix: boolean;
 }
 
@@ -106,7 +105,6 @@ function shorten(word: Word): Word {
   return characters.length > MAX_WORD ? { text: characters.slice(0, MAX_WORD).join(''), isPrefix: true } : word;
 }
 
-/** Returns the length of the longest run of characters that form trigrams in every locale. */
 function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
 }

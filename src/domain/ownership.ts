@@ -1,9 +1,8 @@
 /**
  * The identity of this database. Owner records on restore disks and in libraries contain the identity
- * (restore-area/ownership.ts). A copy of the database has the same identity, and must not be used together with the
- * original. A database is a copy if its location has changed to another cluster or another directory. A database is
- * also a copy if a directory contains a stamp that the database never recorded. An engine records each stamp before
- * writing the stamp to a directory.
+ * (restore-area/ownership.ts). A database is a copy if its location has changed to another cluster or another
+ * directory. A database is also a copy if a directory contains a stamp that the database never recorded. An engine
+ * records each stamp before writing the stamp to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -17,13 +16,11 @@ import { allow } from './policy.js';
 
 export const boot = readBoot();
 
-/** Location of a database. A field is null if unknown. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
   /** Start time of the database server. A copy of the database usually runs on a server with another start time. */
   started: string;
-  /** Data directory of an embedded database. */
   directory: string | null;
   inode: string | null;
   /** Id of the host's boot, and device number of the data directory. */
@@ -37,17 +34,14 @@ export interface SiteIdentity {
   isStamping: boolean;
   /** Why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
-  /** Why no engine can work at present; null if engines can work. */
   problem: string | null;
   /**
    * Directories that belong to another Tapegate, as detected by the engines. Omits library directories of other hosts.
    */
   foreign: { path: string; problem: string; isDisk: boolean }[];
-  /** The start time of the server that now runs the database. */
   started: string;
   database: string;
   disks: { id: number; mountpoint: string; isFailing: boolean }[];
-  /** Whether the database has a record of any stamp that an engine wrote to a directory. */
   hasDirectories: boolean;
 }
 
@@ -60,8 +54,8 @@ const FOREIGN_SECONDS = 60;
 const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
 
 /**
- * The directory `o` belongs to another Tapegate. Ignores directories that the site no longer uses, restore disks that
- * only former hosts saw, and library directories of other hosts. Each host has its own library directory.
+ * Returns the SQL condition that the directory `o` belongs to another Tapegate. Ignores directories that the site no
+ * longer uses, restore disks that only former hosts saw, and library directories of other hosts.
  */
 const isForeign =
   (): Sql => sql`CASE WHEN ${isDisk} THEN o.host = ${hostname()} OR o.seen_at > ${databaseNow} - make_interval(secs => ${FOREIGN_SECONDS})
@@ -94,7 +88,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns why this Tapegate is fenced, as its engines last recorded. Returns null if this Tapegate is not fenced. */
+/** Returns why this Tapegate is fenced, as its engines last recorded; null if it is not fenced. */
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(
@@ -116,7 +110,6 @@ export async function recordProblem(ctx: Context, problem: string | null): Promi
   );
 }
 
-/** Records that engines on this host no longer write stamps. */
 export async function endStamping(ctx: Context): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET is_stamping = false`);
 }
@@ -162,8 +155,8 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
 }
 
 /**
- * Returns the statement that fences a restored database until a takeover, because a restored database is a copy.
- * @param asOf time of the backup in RFC 3339 format, as `backup` and `restore` show it
+ * Returns the statement that fences a restored database until a takeover. `asOf` is the time of the backup in RFC 3339
+ * format.
  */
 export function fenceRestored(asOf: string): Sql {
   return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, location = NULL,
@@ -196,7 +189,6 @@ export async function endTakeover(ctx: Context, location: DatabaseLocation, take
   });
 }
 
-/** Counts the emails and webhook messages that Tapegate will send after a takeover. */
 export async function countWaiting(ctx: Context): Promise<{ emails: number; messages: number }> {
   const [row] = await ctx.db.rows<{ emails: number; messages: number }>(
     sql`SELECT (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,

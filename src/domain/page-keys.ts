@@ -22,9 +22,7 @@ export interface KeyPage<Key> {
 /** Writes the limit as a literal, because PostgreSQL assumes that a limit in a parameter is a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
-/**
- * Returns the conditions, order and limit of a page. @param descending whether the list begins with the greatest key
- */
+/** Returns the conditions, order and limit of a page. */
 export function boundsOf(
   key: Sql,
   { after, before, limit, inverted = false }: KeyPage<unknown>,
@@ -47,7 +45,6 @@ interface KeyedList {
   reader?: AbortSignal | undefined;
 }
 
-/** Returns the query for a page. @param all FROM clause that ends with a condition */
 function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): Sql {
   const { conditions, order } = boundsOf(key, page);
   return sql`SELECT ${columns} FROM ${all} AND ${allOf(conditions)} ${order}`;
@@ -71,7 +68,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** Counts the rows of a list. @param list.less FROM clause that selects the rows to subtract from the count */
+/** Counts the rows of a list. The FROM clause `less` selects the rows to subtract from the count. */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -99,9 +96,7 @@ export async function* pagesByFile<Row extends { fileId: bigint }>(
 type Ids<Id> = { in: Id[] };
 
 /**
- * Returns functions that count a list, read a page of it, and read one row by id. Prisma loads the rows.
- * @param list.key sort key; default: the id
- * @param load returns rows in key order, with the fields that a query selects
+ * Returns functions that count a list, read a page of it, and read one row by id. `load` must return rows in key order.
  */
 export function keyedList<Id, Row>(
   ctx: Context,
@@ -135,9 +130,7 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and PostgreSQL finds them quickly. Otherwise, estimates their number. The estimate is
- * never below the number of files already counted.
- * @param list.where condition on the file `f`
+ * Counts files if they are few and PostgreSQL finds them quickly. Otherwise, estimates their number.
  * @param list.isSecret whether an estimate would reveal hidden files; if so, all files are counted
  */
 export async function estimateFiles(
@@ -161,7 +154,6 @@ export async function estimateFiles(
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
-/** Counts files `f` in random blocks of the table, and scales the count to the whole table. */
 const sampleOf = (where: Sql): Sql => {
   const percent = sql`(SELECT least(100, 100.0 * ${raw(String(SAMPLED))} / greatest(reltuples, 1)) FROM pg_class WHERE oid = 'tape_file'::regclass)`;
   return sql`SELECT (count(*) * 100 / ${percent})::float8 AS count FROM tape_file f TABLESAMPLE SYSTEM (${percent}) WHERE ${where}`;
@@ -198,7 +190,6 @@ interface InnerList {
   table: 'request_file' | 'unresolved_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
-  /** Columns of the row `c` and of joined tables. */
   columns: Sql;
   join?: Sql;
   isSeen?: Sql;
@@ -224,7 +215,6 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of each parent's inner list with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,

@@ -177,7 +177,6 @@ export function allow({ caller, refusals }: Asking, operation: Operation, user?:
 interface OwnedRequest {
   id: number;
   user: string;
-  /** Name of the caller that created the request; null if unknown. */
   madeBy: string | null;
 }
 

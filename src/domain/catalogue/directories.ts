@@ -12,7 +12,6 @@ export interface Entry {
   /** Logical path. The root directory has an empty path. */
   path: string;
   isDirectory: boolean;
-  /** Size in bytes; null for a directory. */
   size: bigint | null;
   /** Modification time of a file; null if unknown. */
   mtime: string | null;
@@ -33,8 +32,8 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * Lists a directory's entries in byte order, with one index lookup for each entry. Returns at most `limit` + 1 entries,
- * so that the caller can tell whether the directory has more than `limit` entries.
+ * Lists a directory's entries in byte order. Returns at most `limit` + 1 entries, so that the caller can tell whether
+ * the directory has more than `limit` entries.
  */
 export async function listDirectory(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
@@ -55,7 +54,6 @@ export async function listDirectory(ctx: Context, path: string, limit: number): 
 }
 
 export interface ListedDirectory {
-  /** Path without a trailing slash. The root directory is `/`. */
   path: string;
   entries: Entry[];
   hasMore: boolean;

@@ -1,6 +1,6 @@
 /**
  * Modes and groups of archived directories (table `directory`). A restored directory gets its recorded mode, because a
- * directory's mode also protects the files below it. A directory without a recorded mode gets DIRECTORY_MODE.
+ * directory's mode also protects the files below it.
  */
 
 import { sql } from '../../db/sql.js';
@@ -8,21 +8,19 @@ import type { Transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
 
 export interface DirectoryMode {
-  /** Logical path without a trailing slash. */
   path: string;
   mode: number;
   gid: bigint | null;
 }
 
-/** A directory's mode and group. */
 export type Access = Omit<DirectoryMode, 'path'>;
 
 /** Mode of a restored directory without a recorded mode. */
 export const DIRECTORY_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies that cannot be stored at their logical path. For example, the copy of a
- * renamed file might still be at that path. The name of each subdirectory begins with a file id.
+ * Directory on a restore disk for copies that cannot be stored at their logical path, for example because a renamed
+ * file's copy is at that path. The name of each subdirectory begins with a file id.
  */
 export const RENAMED = '/.tapegate-renamed';
 
@@ -88,7 +86,7 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 
 /**
  * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Keeps modes that are already
- * recorded at the new path. `from` and `to` are paths with a trailing slash.
+ * recorded there. Both `from` and `to` end with a slash.
  */
 export async function renameDirectories(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
@@ -108,7 +106,6 @@ const PERMISSIONS = 0o777;
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];
   if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
-  // only members of the parent directory's group may pass through the parent
   const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
   return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
 }

@@ -29,10 +29,7 @@ export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksu
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
-/**
- * Returns SQL for a table `m` with one row for each file and its new copy. If `copies` is empty, the copy columns are
- * null.
- */
+/** Returns SQL for a table `m` with one row for each file and its new copy. */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -45,7 +42,6 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction. A single update writes a
  * file's stage and copy, because each update writes all indexes.
- * @returns the ids of the moved files
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,

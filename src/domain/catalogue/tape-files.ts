@@ -1,5 +1,3 @@
-/** Reads tape files for lists, and for the commands `archive` and `scan`. */
-
 import { type Stage, stageLetters } from '../../core/stages.js';
 import { readTextList, type TextPages } from '../../db/lists/text-lists.js';
 import { prepared } from '../../db/prepared.js';
@@ -40,7 +38,6 @@ const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
  * Returns functions that count files, read a page of files by path, or pass all files as JSON objects to a consumer.
- * @param reader signal that aborts when the caller disconnects
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
@@ -91,7 +88,6 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Returns whether the query must read every file in the catalogue, even if few files match. */
 function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }

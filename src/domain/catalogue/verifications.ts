@@ -60,7 +60,6 @@ export async function findUnconfirmed(
 
 export interface UnconfirmedCopy {
   fileId: bigint;
-  /** Path of the file in the library. */
   path: string;
   size: bigint;
   /** Position of the copy on the volume. If the position is null, the library finds the file by path. */
@@ -90,16 +89,12 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
-  /** Whether the failure counts as an attempt. */
   isTry: boolean;
   /** Time of the next attempt; undefined if the copy is not retried. */
   notBefore: string | undefined;
 }
 
-/**
- * Records the result of verifying a copy, unless the file has changed in the catalogue since the copy was read.
- * @param failure why the verification failed; undefined if the copy matches the catalogue
- */
+/** Records the result of verifying a copy, unless the file has changed in the catalogue since the copy was read. */
 export async function endVerification(
   ctx: Context,
   copy: UnconfirmedCopy & { volumeId: number },
@@ -130,7 +125,6 @@ export async function deleteVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Returns functions that count the copies that failed verification, and read a page of them by file id. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;

@@ -37,14 +37,11 @@ export function isSameSource(was: string, is: string): Sql {
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePosition(was, is)})`;
 }
 
-/** SQL assignments that copy the position and size from the file `f` to its recall. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** SQL assignments that requeue the recall `c` of the file `f`. */
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-/** SQL condition that the recall `c` and its file `f` differ in position or size. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface FailedRead {
@@ -61,10 +58,8 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second tape copy, if they have one. Resets the number of attempts in the files'
- * waiting recalls.
- * @returns `switched`: the switched files, whose recalls the caller must requeue. `bothFailed`: the errors of files
- * whose two tape copies have failed.
+ * Switches locked files to their second tape copy, if they have one. The caller must requeue the recalls of the
+ * switched files.
  */
 export async function switchToCopies(
   ctx: Context,

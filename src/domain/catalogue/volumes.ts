@@ -21,7 +21,6 @@ interface ListVolumesInput {
 
 const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
 
-/** Returns functions that count volumes, and read a page of volumes by name. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const list = { rows: sql`volume v WHERE ${isListed(input)}`, id: sql`v.id`, key: sql`v.name` };
@@ -33,10 +32,7 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
 /** Selects the tape copies of all files. A file with two copies has two rows. */
 const copies = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/**
- * Returns the numbers of files and bytes on volumes, by volume id.
- * @param reader signal that aborts when the caller disconnects
- */
+/** Returns the numbers of files and bytes on volumes, by volume id. */
 export async function readVolumeFiguresOf(
   ctx: Context,
   volumeIds: readonly number[],
@@ -68,7 +64,6 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
  * catalogue can lack reserved positions after a restore from a backup, or after a failover that lost transactions.
- * @param last the last position at which the library contains a file
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;
@@ -87,15 +82,13 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether positions on the volume cannot be reserved, because the volume is suspended or in another library. */
+  /** Whether the volume is suspended or in another library, so that its positions cannot be reserved. */
   isClosed: boolean;
 }
 
 /**
  * Reserves the next positions for files on the newest volume in the first library. Begins a new volume if the newest
- * volume is closed or full. A file that is larger than a volume gets its own volume. A position is never reserved
- * twice, even if nothing is written to it.
- * @param sizes sizes of the files in bytes
+ * volume is closed or full. A position is never reserved twice, even if nothing is written to it.
  */
 export async function reservePositions(
   ctx: Context,
@@ -150,9 +143,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of the named volumes, or of all volumes if `names` is absent. The planner estimates costs from a
- * volume's medium. If any name is unknown, changes nothing.
- * @returns the number of changed volumes
+ * Sets the medium of the named volumes, or of all volumes if `names` is absent. If any name is unknown, changes
+ * nothing.
  * @throws InvalidInputError, NotFoundError
  */
 export async function setMedium(

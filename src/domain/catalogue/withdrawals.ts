@@ -33,7 +33,6 @@ interface WithdrawFilesInput extends ChosenPaths {
 }
 
 /**
- * Withdraws files.
  * @throws InvalidInputError; NotFoundError if no selected file exists, or all of them are already withdrawn
  */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
@@ -158,20 +157,13 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
-  /**
-   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more files, the
-   * import fails.
-   */
+  /** Maximum percentage of the files below the prefix that the import may withdraw. */
   mostPercent: number;
 }
 
 /** Default maximum percentage. A list that omits more files is probably truncated or wrong. */
 const MOST_PERCENT = 5;
 
-/**
- * Checks the options for a complete list, and adds a trailing slash to the directory.
- * @throws InvalidInputError
- */
 export function readComplete(given: { directory: string; mostPercent?: number | undefined }): Complete {
   const prefix = given.directory.endsWith('/') ? given.directory : `${given.directory}/`;
   chosenFiles(prefix, 'complete');
@@ -237,18 +229,15 @@ export interface PurgedFiles {
 
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
-/**
- * SQL condition that the file `f` is on disk, in a live request, or staged by a library. Ignores live requests in which
- * the file has failed.
- */
+/** SQL condition that the file `f` is on disk, in a live request, or staged by a library. */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM stale_partial_file l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
   OR EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
- * Purges withdrawn files that are not in use. A purged file's path becomes free, and the file cannot be reinstated. The
- * file's row stays, because requests and events refer to the row.
+ * Purges withdrawn files that are not in use. A purged file's path becomes free. The file's row stays, because requests
+ * and events refer to the row.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  * use
  */

@@ -26,7 +26,6 @@ export interface RecordedCopy {
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
-  /** Recorded identity of the disk's marker file; null if unknown. */
   markerId: string | null;
   /** Version of the file's row, which changes with each write to the row. */
   version: string;
@@ -39,7 +38,6 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
     AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
 }
 
-/** Error in the table `verification` for a file whose copy in the restore area was changed. */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
@@ -48,7 +46,6 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and di
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 
-/** SQL columns of a RecordedCopy, from the tables `tape_file f` and `restore_disk k`. */
 export const copyColumns = sql`f.id AS "fileId", ${diskPath} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
@@ -134,7 +131,6 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** A file's properties, for responses without the file's bytes. */
 export interface Listed {
   size: bigint;
   mtime: string | null;
@@ -154,10 +150,7 @@ export async function readListed(ctx: Context, path: string): Promise<Listed | u
   return row;
 }
 
-/**
- * Returns the hosts that measured a disk within the last minute. Omits hosts that found a problem other than lack of
- * space.
- */
+/** Returns the hosts that measured a disk within the last minute, and found no problem except lack of space. */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<{ host: string }>(

@@ -118,8 +118,8 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 }
 
 /**
- * Returns the unused bytes in the allocations of all disks that are neither full nor suspended. Returns undefined if no
- * disk is registered.
+ * Returns the unused bytes in the allocations of all disks that are neither full nor suspended; undefined if no disk is
+ * registered.
  */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const [row] = await ctx.db.rows<{ disks: number; room: string }>(
@@ -144,15 +144,14 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** A file system's free bytes, and the bytes reserved on all of its restore disks. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
 }
 
 /**
- * Chooses the disk with the most room. If several disks have equal room, chooses the disk with the most unused
- * allocation. Returns undefined if no disk has room for `size` bytes.
+ * Chooses the disk with the most room for `size` bytes. If several disks have equal room, chooses the disk with the
+ * most unused allocation.
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;

@@ -1,8 +1,3 @@
-/**
- * Markers of restore disks (restore-area/marker.ts). If a mount point does not contain the marker file, the disk is not
- * mounted.
- */
-
 import { lockDisks, lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
@@ -24,7 +19,6 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
  * Records that a disk has its marker file, or that an engine is about to write one. Notifies engines, because recalls
  * might be waiting for room on the disk.
  * @param name name of the marker file that is about to be written; null if the disk already has a marker file
- * @returns false if a marker was already recorded
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(

@@ -15,15 +15,12 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
-/**
- * Maximum number of copies in one check, so that a check takes only milliseconds. A periodic job checks the remaining
- * copies.
- */
+/** Maximum number of copies in one check, so that a check takes only milliseconds. */
 const MOST_CHECKED = 1000;
 
 /**
- * Checks the copies of files on this host's disks, and records missing copies.
- * @param which SQL condition that selects the files `f`
+ * Checks the copies of files on this host's disks, and records missing copies. The SQL condition `which` selects the
+ * files `f`.
  * @returns the ids of the files whose copies are missing
  */
 export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigint>> {
@@ -47,7 +44,6 @@ export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigin
   return ids;
 }
 
-/** Checks the copies of the files `fileIds`, and records missing copies. */
 export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   return fileIds.length === 0 ? new Set() : await recordMissing(ctx, sql`f.id = ANY(${fileIds}::bigint[])`);
 }
@@ -55,8 +51,6 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 /**
  * Moves files with missing copies to the stage ONTAPE, and recalls the files for live requests. Skips files whose rows
  * have changed since the check, because they might have been restored again.
- * @param gone missing copies, with the row versions that were read before the check
- * @returns the ids of the moved files
  */
 export async function returnMissing(
   ctx: Context,
@@ -75,7 +69,7 @@ export async function returnMissing(
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
     );
-    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain the files are already locked
+    const requestIds = await lockRequestsOf(tx, moved);
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await clearCopies(tx, moved);

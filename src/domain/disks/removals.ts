@@ -57,8 +57,7 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequest
 
 /**
  * Reads the next `limit` released files of a request, and selects those that are RESTORED and not in a live request.
- * @returns `copies`: the copies of the selected files, except on failing disks; `last`: the ordinal of the last file
- * read, undefined if no files follow
+ * @returns `last`: the ordinal of the last file read; undefined if no files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -82,13 +81,11 @@ export async function readUnheld(
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
-/** Maximum number of request files that one transaction marks as ended. The transaction locks the request. */
 const MARKED = 10_000;
 
 /**
  * Checks whether all of a request's released files have left the restore area, and if so, records this fact. If the
  * request has ended, also marks its request files as ended, so that lookups of live requests skip them.
- * @returns whether this call recorded that all released files have left the restore area
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
@@ -139,7 +136,6 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 /**
  * Moves RESTORED files that no live request contains to the stage ONTAPE. If a file's copy was changed, moves the file
  * to UNVERIFIED instead. A changed copy stays on disk, and no longer counts towards the disk's used bytes.
- * @returns the ids of the moved files. Skips files whose rows have changed, and files that a live request now contains.
  */
 export async function releaseCopies(
   ctx: Context,
@@ -186,13 +182,11 @@ export async function keepUnverified(
   );
 }
 
-/** Seconds after which a claim to remove a copy expires. */
 const CLAIM_SECONDS = 10;
 
 /**
  * Claims the next copies to remove from disk, so that other engines choose other copies.
- * @returns `copies`: the claimed copies; `seen`: the number of copies examined, including copies claimed by other
- * processes; `last`: the file id of the last copy examined
+ * @returns `seen`: the number of copies examined, including copies claimed by other processes
  */
 export async function claimLeaving(
   ctx: Context,
@@ -235,7 +229,6 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
  * call is safe.
  * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk.
  * `claimed`: copies whose claims are released.
- * @returns the ids of the files whose copies were removed from disk and from the database
  */
 export async function deleteRemovedCopies(
   ctx: Context,
@@ -265,7 +258,7 @@ export async function deleteRemovedCopies(
 
 /**
  * Moves files with a changed copy to the stage UNVERIFIED, unless the copy belongs to another version of the file. The
- * caller must have locked the files. The copies must still be recorded.
+ * caller must have locked the files.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -301,10 +294,7 @@ export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): 
   );
 }
 
-/**
- * Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls them for waiting requests.
- * @returns the number of files moved
- */
+/** Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls them for waiting requests. */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
     const found = await tx.query<{ id: bigint }>(
@@ -318,7 +308,6 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    // all requests that contain the files are already locked
     await settleRequests(ctx, tx, await lockRequestsOf(tx, moved));
     return moved.length;
   });
@@ -344,10 +333,6 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
-/**
- * Reads a page of copies that were changed outside Tapegate, ordered by file id. An engine checks whether each changed
- * copy still exists (restore-area/copies/changed.ts).
- */
 export async function readChanged(
   ctx: Context,
   page: { isWanted: boolean; after: bigint; limit: number },
@@ -370,7 +355,6 @@ export async function readChanged(
  * @param looked ids of the checked files. `existing`: the bytes at the copy's path match the file on tape, and satisfy
  * waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path. `gone`: the
  * copy no longer exists, and the file is recalled.
- * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
   ctx: Context,
@@ -408,10 +392,7 @@ export interface KeptCopy extends ChangedCopy {
   id: bigint;
 }
 
-/**
- * Reads changed copies that stayed on disk when their files were restored to other paths. Omits copies on failing
- * disks.
- */
+/** Reads changed copies that stayed on disk when their files were restored to other paths. */
 export async function readKeptCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<KeptCopy[]> {
   return await ctx.db.rows<KeptCopy>(
     sql`SELECT c.id, c.file_id AS "fileId", c.path, k.id AS "diskId", k.mountpoint FROM kept_copy c JOIN restore_disk k ON k.id = c.disk_id

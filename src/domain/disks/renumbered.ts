@@ -27,8 +27,7 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 
 /**
  * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. If the marker file is new, engines test again whether the disk folds names, because its file
- * system might be new as well.
+ * copies on the disk. If the marker file is new, engines test again whether the disk folds names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -89,7 +88,6 @@ export interface ComparisonProgress {
   total: number;
 }
 
-/** Returns the progress of comparisons, by disk id. Omits disks without a comparison. */
 export async function readComparisons(
   ctx: Context,
   diskIds: readonly number[],
@@ -115,7 +113,6 @@ export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigin
 /**
  * Records the new inodes of copies whose bytes match their recorded checksums. Skips copies whose file rows have
  * changed since the comparison.
- * @returns the number of copies whose inodes were recorded
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {
   if (copies.length === 0) return 0;

@@ -1,12 +1,9 @@
 /**
  * Reserves room for recalls on restore disks. A recall starts only if a disk has room for the file, both in its
- * allocation and in its free space. All disks are locked while room is reserved. When a recall ends, its reserved bytes
- * are either counted as used or freed.
+ * allocation and in its free space. All disks are locked while room is reserved.
  *
  * Engines measure disks before the transaction, without locks, because a disk might hang. Engines subtract all
- * reservations from the measured free space, even those made after the measurement, because the reserved bytes might
- * have been written. If no disk has room for a recall, engines skip the recall until a process that frees room notifies
- * them.
+ * reservations from the measured free space, because the reserved bytes might have been written since the measurement.
  */
 
 import { formatBytes } from '../../core/text/bytes.js';
@@ -35,7 +32,6 @@ export type DiskSpace =
       /** Reason why the disk does not accept more files, although it has free space; shown to users. */
       full?: string | undefined;
     }
-  /** `absentOn`: the host on which the disk is missing. */
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
@@ -44,10 +40,7 @@ export interface MeasuredDisk extends DiskRow {
 
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/**
- * Measurements of disks by disk id. Each entry contains the number of bytes that were reserved just before the
- * measurement.
- */
+/** Measurements of disks by disk id. `reserved` and `reservedEver` are the values just before the measurement. */
 type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
@@ -56,7 +49,6 @@ type SeenDisks = ReadonlyMap<
 interface Candidate extends DiskRow {
   /** Free and reserved bytes of the disk's file system. Disks on the same file system share one object. */
   fileSystem: FileSystemRoom | undefined;
-  /** Reason why the disk does not accept files now; shown to users. */
   problem: string | undefined;
   /** Whether the disk has a problem, other than lack of room, that might end without an operator's action. */
   isAway: boolean;
@@ -102,9 +94,8 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 
 /**
  * Reserves room on a disk for each recall. If no disk has room, the recall stays in the queue with an error that
- * describes each disk's limits.
- * @param seen measurements by `measureDisks`, made before the transaction began
- * @returns the recalls that now have a reservation, each with its disk, in the order of `waiting`
+ * describes each disk's limits. The measurements `seen` must have been made before the transaction began.
+ * @returns the recalls that now have a reservation, in the order of `waiting`
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,
@@ -142,7 +133,6 @@ export async function reserve<R extends Unplaced>(
   return placed;
 }
 
-/** A restore disk. `isRetried`: an engine suspended the disk, and resumes it when it works again. */
 type FoundDisk = MeasuredDisk & {
   /**
    * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
@@ -201,7 +191,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 
 /**
  * Records why no disk has room for each recall as the recall's error. The error class is TRANSIENT if a temporarily
- * unavailable disk would have room, otherwise SPACE.
+ * unavailable disk would have room.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
@@ -215,13 +205,11 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** Maximum number of recalls whose errors one call to `wakeForRoom` clears. */
 const WOKEN_RECALLS = 5000;
 
 /**
  * Clears the errors of recalls that wait for room, so that they can start. Takes the oldest recalls first, and only as
  * many as fit on the disks. A call is safe at any time, because it does not reserve room.
- * @returns the number of recalls that can now start
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;

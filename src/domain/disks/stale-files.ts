@@ -14,7 +14,6 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** Drive of the recall. The partial file's name contains the recall's drive and epoch. */
   driveId: number;
   epoch: bigint;
   /** Inode of the copy; null if the recall ended before it began to put a copy at the file's path. */
@@ -51,7 +50,6 @@ export async function readStaleFilesOn(ctx: Context, copy: { fileId: bigint; dis
   );
 }
 
-/** Reads a page of stale partial files. Omits files that are being restored, and files on failing disks. */
 export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}

@@ -17,7 +17,6 @@ const counted = {
   restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
 };
 
-/** @param words the texts that follow the expected and the actual number in a finding's description */
 function counterKind(
   kind: string,
   table: keyof typeof counted,

@@ -1,5 +1,3 @@
-/** Findings of `tapegate doctor`, with the expected and the actual state. */
-
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 
@@ -24,16 +22,12 @@ export interface FindingKind {
   /**
    * Returns the query for the next rows with a finding. The query is a single statement, so it does not see uncommitted
    * changes of concurrent transactions.
-   * @param now the current time, from the clock that also sets the rows' times
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 export interface RepairableKind extends FindingKind {
-  /**
-   * Checks the rows again under locks, and repairs rows that still have the finding. A second call for the same rows
-   * does not change anything.
-   */
+  /** Checks the rows again under locks, and repairs rows that still have the finding. Repeating a call is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
@@ -55,7 +49,6 @@ export async function* findRepairable(
 
 interface KindPage {
   findings: (Finding & Pick<FoundRow, 'key'>)[];
-  /** Key of the page's last row; undefined if all rows were checked. */
   next: bigint | undefined;
 }
 

@@ -28,19 +28,15 @@ export interface PutBack {
    * after the backup.
    */
   emails: number;
-  /**
-   * Number of tokens that were valid at the time of the backup. If a token was revoked after the backup, the restored
-   * database accepts the token again.
-   */
+  /** Number of tokens that were valid at the time of the backup, including tokens that were revoked later. */
   tokens: number;
 }
 
 /**
  * Fences a restored database, and skips ids. The caller must call this function only once, before any process uses the
- * database, because a second call would skip more ids.
+ * database.
  * @param state.earliest earliest possible time of the restored state. Ids that might have been used after this time are
  * skipped.
- * @param state.asOf the restored state's time as shown to people, in RFC 3339 format
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
   const { earliest, asOf } = state;
@@ -73,7 +69,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 
 /**
  * Returns the number of ids to skip. If too few ids are left, skips the ids that might have been used, and half of the
- * remaining ids. If more ids might have been used than are left, skips all ids.
+ * remaining ids.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

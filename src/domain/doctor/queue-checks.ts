@@ -1,5 +1,3 @@
-/** Compares the queue with request files, drives, stages, volumes and staging libraries. */
-
 import { onDiskStages } from '../../core/stages.js';
 import { lockFiles, locking, lockRecalls } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -226,10 +224,6 @@ export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeReti
  */
 const UNHELD_MINUTES = 15;
 
-/**
- * Hours after which an unaccepted request to a staging library is a finding. The limit is a day, because a library
- * might be down overnight.
- */
 const STUCK_HOURS = 24;
 
 const thing = sql`f.path || ' at library ' || b.name`;

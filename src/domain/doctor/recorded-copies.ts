@@ -26,7 +26,6 @@ export interface Adoption extends NewCopy {
 /**
  * Records files on disk as copies of catalogue files. If a copy was recorded as changed, its catalogue file becomes
  * RESTORED. If the catalogue file is ONTAPE, an engine later removes the new copy.
- * @returns the ids of the catalogue files for which a copy was recorded
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
@@ -71,10 +70,7 @@ export async function readStanding(
   );
 }
 
-/**
- * Finds restored files that no request contains, and that no job is about to remove. An engine later removes the files'
- * copies.
- */
+/** Finds restored files that no request contains, and that no job is about to remove. */
 export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',
   find: (

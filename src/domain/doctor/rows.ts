@@ -53,7 +53,6 @@ export interface FindingCursor {
 }
 
 export interface RowFinding extends Finding, FindingCursor {
-  /** Whether the finding can be repaired only on a host with the restore disks. */
   needsHost: boolean;
 }
 
@@ -74,8 +73,6 @@ interface PageInput {
 const PAGE_MS = 20_000;
 
 /**
- * Lists a page of findings.
- * @param reader signal that aborts when the caller disconnects
  * @throws InvalidInputError
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
@@ -83,7 +80,6 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await walk(ctx, page, { repair: false, reader });
 }
 
-/** Lists findings, and repairs their rows. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({

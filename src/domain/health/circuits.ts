@@ -11,7 +11,7 @@ export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
 
-/** Returns the number of seconds until the next attempt. @param before number of earlier consecutive failures */
+/** Returns the number of seconds until the next attempt. `before` is the number of earlier consecutive failures. */
 export function trialSeconds(before: number): number {
   const { first, factor, most } = PAUSE_SECONDS;
   return Math.min(first * factor ** Math.min(before, 10), most);
@@ -64,7 +64,7 @@ export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<
   return rows[0]?.failures ?? 0;
 }
 
-/** Records a failure. @param failure.isCounted false if the next pause must not grow */
+/** Records a failure. If `isCounted` is false, the next pause does not grow. */
 export async function openCircuit(
   ctx: Context,
   { of, id }: Circuit,
@@ -86,7 +86,6 @@ export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<v
   );
 }
 
-/** Returns the SQL assignments that reset an object's failures when it works again. */
 export function resetOf(of: Circuit['of']): Sql {
   const { failures, until, problem, since }: Columns = circuits[of];
   const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;

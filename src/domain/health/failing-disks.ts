@@ -73,7 +73,6 @@ export interface FailingDisk {
 /**
  * Returns the failing disks whose retry is due. Also schedules the next retry after another pause, so that other
  * engines do not retry the disks now.
- * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const now = ctx.now();

@@ -38,10 +38,6 @@ export async function suspendFailingDrive(
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/**
- * Counts a failure of a drive.
- * @returns the drive's number of consecutive failures; undefined if the engine has lost the lease on the drive
- */
 async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
@@ -49,7 +45,6 @@ async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | u
   return rows[0]?.failures;
 }
 
-/** Resets a drive's failures after the drive has mounted and read a volume. */
 export async function resetDriveFailures(ctx: Context, lease: DriveClaim): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }

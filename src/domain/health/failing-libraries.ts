@@ -1,8 +1,3 @@
-/**
- * Suspends and retries libraries whose drives report that the library refuses work. The number of refusals is stored in
- * the table `stager`.
- */
-
 import { isBefore } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
@@ -31,7 +26,7 @@ export async function suspendFailingLibrary(
 
 /**
  * Counts only one refusal by a library per pause, because several drives might report the same refusal.
- * @returns the end of the pause, which grows with each counted refusal
+ * @returns the end of the pause
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {
   const at = sql`${ctx.now()}::timestamp`;

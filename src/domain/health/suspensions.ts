@@ -1,7 +1,6 @@
 /**
  * Suspensions of volumes, drives, users, libraries, restore disks and the database's clock. No new work starts on a
- * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish. Operators suspend
- * objects, and engines suspend failing volumes, disks, drives and libraries.
+ * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish.
  */
 
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
@@ -33,10 +32,7 @@ interface DriveLocation {
   libraryId: number;
 }
 
-/**
- * What a drive is about to do. While its library drains, a drive can continue to read staged files, but cannot mount
- * volumes.
- */
+/** What a drive is about to do. While its library drains, a drive can read staged files, but cannot mount volumes. */
 type DriveUse = 'mounting' | 'reading';
 
 /**
@@ -102,8 +98,7 @@ function nameOf({ kind, name }: SuspensionKey): string {
 }
 
 /**
- * Suspends a failing object that is not suspended yet.
- * @param retryAt time at which an engine retries the object; null if only an operator can resume the object
+ * Suspends a failing object that is not suspended yet. If `retryAt` is null, only an operator can resume the object.
  */
 export async function suspendFailing(
   ctx: Context,
@@ -121,10 +116,6 @@ export async function suspendFailing(
   );
 }
 
-/**
- * Puts a failing object back into service if its next attempt is due.
- * @returns whether the object is back in service
- */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
@@ -132,7 +123,6 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns SQL for the audit records of the objects in the WITH query `suspended`. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
@@ -142,8 +132,7 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Puts an object back into service, and clears the pauses of recalls that waited for the object. A full disk accepts
- * files again.
+ * Puts an object back into service, and clears the pauses of recalls that waited for the object.
  * @returns the ended suspension
  * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */
@@ -270,8 +259,8 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Returns whether any recall is waiting. Returns undefined if the drive or its library is suspended. Each idle drive
- * runs this query every second, so it must be fast.
+ * Returns whether any recall is waiting; undefined if the drive or its library is suspended. Each idle drive runs this
+ * query every second.
  */
 export async function readOpening(ctx: Context, location: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(

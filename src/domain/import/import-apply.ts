@@ -33,7 +33,6 @@ const MAX_BYTES = 2n ** 63n - 1n;
 interface ApplyOptions {
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Whether the caller can choose to skip names that cannot be restored. */
   canSkip?: boolean | undefined;
 }
 
@@ -73,7 +72,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // also checks the limits that depend on the number of a request's files
+  await storeJoining(ctx, tx);
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
@@ -85,7 +84,6 @@ export async function applyIncoming(
 /**
  * Adds new files. Creates the temporary tables `fresh` (ids and sizes of new files) and `old` (ids and lines of known
  * files).
- * @returns the number of new files
  */
 async function addFresh(tx: Transaction): Promise<number> {
   await tx.query(
@@ -119,7 +117,6 @@ const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f 
 /**
  * Updates the table `fresh`, because other imports might have changed the catalogue. The table also contains the known
  * files that an earlier complete list has withdrawn.
- * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
@@ -171,7 +168,6 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 
 /**
  * Locks the affected requests, their quotas and the changed files. Copies changed files to the temporary table `known`.
- * @returns the ids of the affected requests
  */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
@@ -281,7 +277,6 @@ function rowValueOf(column: string): Sql {
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills the columns that a row omits with the file's values from the catalogue. */
 async function fillOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${keepsTakenChecksum} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${rowValueOf(name)} END`;
@@ -324,8 +319,7 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
 
 /**
  * Moves a file back to ONTAPE if its copy on disk belongs to an older version of the file. An engine removes the copy,
- * and requests wait for the new version. If the copy was modified outside Tapegate, it stays on disk, but no longer
- * belongs to the file.
+ * unless the copy was modified outside Tapegate.
  */
 async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -448,10 +442,7 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
   await settleRequestFiles(ctx, tx, requestIds, isKnown);
 }
 
-/**
- * Rejects new sizes if a quota's used bytes would exceed the range of the database column. The used bytes may exceed
- * the quota's size.
- */
+/** Rejects new sizes if a quota's used bytes would exceed the range of the database column. */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,

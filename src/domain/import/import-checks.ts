@@ -17,8 +17,7 @@ import type { Reject } from './import-incoming.js';
 import { ImportError, MAX_FAULTS } from './import-lines.js';
 
 /**
- * Rejects the import if a statement returns any row.
- * @param statement a query without a limit; this function reads only as many rows as an ImportError lists
+ * Rejects the import if a statement returns any row. The statement must not have a limit.
  * @throws ImportError
  */
 export async function refuseRows<Row extends object>(
@@ -89,7 +88,6 @@ export async function addVolumes(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows whose volume is retired. The caller must have locked the catalogue. */
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
@@ -183,7 +181,6 @@ export async function refuseDirectories(tx: Transaction, canSkip: boolean): Prom
   );
 }
 
-/** A row that was skipped because its path would be both a file and a directory. */
 export interface ClashingRow extends Reject {
   path: string;
 }
@@ -219,8 +216,8 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
 }
 
 /**
- * Describes one clash between the paths and the catalogue. Returns undefined if no path clashes. The caller must have
- * locked the catalogue.
+ * Describes one clash between the paths and the catalogue; undefined if no path clashes. The caller must have locked
+ * the catalogue.
  */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));

@@ -9,7 +9,6 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
-  /** Number of directories in the import; absent if zero. */
   directories?: number;
   updated: number;
   /** Number of new files that become UNVERIFIED, because their rows do not have a stage. */
@@ -19,9 +18,9 @@ export interface ImportResult {
    * on disk.
    */
   addedWithoutCopy: number;
-  /** Number of files that the import reinstated after an earlier complete list had withdrawn them; absent if zero. */
+  /** Number of files that the import reinstated after an earlier complete list had withdrawn them. */
   reinstated?: number;
-  /** Number of files in the import that stay withdrawn, because an operator withdrew them; absent if zero. */
+  /** Number of files in the import that stay withdrawn, because an operator withdrew them. */
   staysWithdrawn?: number;
   /**
    * Number of files that a complete list omits; absent for other lists. `known` is the number of all known files below
@@ -29,7 +28,6 @@ export interface ImportResult {
    */
   withdrawn?: number;
   known?: number;
-  /** Rows that were skipped because of their names, if the caller allows skipping. */
   rejects?: Reject[];
 }
 
@@ -38,10 +36,7 @@ export interface Reject {
   problem: string;
 }
 
-/**
- * Optional columns in the order of the table `incoming`. `known` is the SQL for a column's value in the catalogue, for
- * the file `f` and its volume `v`.
- */
+/** Optional columns in the order of the table `incoming`. `known` is the SQL for a column's value in the catalogue. */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
@@ -107,7 +102,6 @@ const splitDirectories = sql`CREATE TEMP TABLE incoming_directory AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
-/** Stores the modes and groups of the directories in the import. @returns the number of these directories */
 export async function applyDirectories(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
     sql`INSERT INTO directory (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_directory ORDER BY path

@@ -14,18 +14,14 @@ export interface Line {
   notUtf8?: string;
 }
 
-/** Maximum number of invalid lines that an import reports. */
 export const MAX_FAULTS = 20;
 
-/**
- * Error for a rejected import, with a line of text for each fault in the input. A rejected import does not change
- * anything.
- */
+/** Error for a rejected import, with a line of text for each fault in the input. */
 export class ImportError extends Error {
   readonly faults: string[];
 
   /**
-   * @param faults the descriptions of the faults in the input. MAX_FAULTS + 1 descriptions mean that more faults exist.
+   * @param faults MAX_FAULTS + 1 descriptions mean that more faults exist
    * @param options.hasNames whether some faults are invalid names, which an import can skip
    */
   constructor(faults: string[], { hasNames = false } = {}) {
@@ -66,9 +62,8 @@ const MAX_LINE_BYTES = 1024 * 1024;
 const LINE_FEED = 0x0a;
 
 /**
- * Yields a file's lines in batches, without a byte order mark.
- * @param offset a number to add to all line numbers
- * @throws RowError if a line is too long, or gzipped data are damaged. Also throws any error from the input.
+ * Yields a file's lines in batches, without a byte order mark. `offset` is added to all line numbers.
+ * @throws RowError if a line is too long, or gzipped data are damaged
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;
@@ -117,10 +112,7 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 
 class GzipError extends Error {}
 
-/**
- * Yields the input, after decompressing gzip. Detects gzip by its first two bytes. A pipe might deliver the two bytes
- * separately.
- */
+/** Yields the input, after decompressing gzip. Detects gzip by its first two bytes. */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
   const waiting: Buffer[] = [];
@@ -141,7 +133,6 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
   const gunzip = createGunzip();
   try {
-    // ignored here, because the caller's loop receives the error
     yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>;
   } catch (error) {
     if (input.errored) throw error;
@@ -149,7 +140,6 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-/** Text fields of a CSV record, by column. An empty field is null. */
 interface CsvRow<Column extends string> {
   line: number;
   fields: Partial<Record<Column, string | null>>;
@@ -220,7 +210,6 @@ function findHeaderProblem(names: readonly string[], { known, needed }: CsvColum
 interface CsvRecord {
   line: number;
   fields: string[];
-  /** The beginning of a quoted field that continues on the next line. */
   open: string | undefined;
 }
 

@@ -18,7 +18,6 @@ import {
 
 /** A row of an import. An undefined field keeps the value in the catalogue, and a null field clears it. */
 export interface CatalogueRow {
-  /** Number of the line on which the row begins, counted from 1. */
   line: number;
   /**
    * Path of a file or a directory. A directory's path ends with a slash. A directory's row contains only a mode and a
@@ -82,8 +81,7 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 }
 
 /**
- * Yields the rows that a reader returns, and then closes the input.
- * @param offset a number to add to all line numbers
+ * Yields the rows that a reader returns, and then closes the input. `offset` is added to all line numbers.
  * @returns the number of lines in the input
  */
 export async function* readWith(
@@ -117,9 +115,7 @@ export async function* readWith(
 }
 
 /**
- * Returns the error for a line that is not UTF-8.
- * @param row the result of reading the line with replacement characters. If the result is a row or an invalid name,
- * only the name in the line is wrong.
+ * Returns the error for a line that is not UTF-8. `row` is the result of reading the line with replacement characters.
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
@@ -262,7 +258,7 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
 }
 
-/** Yields rows, but skips rows with invalid names. @param reject is called with the error for each skipped row */
+/** Yields rows, but skips rows with invalid names. Calls `reject` with the error for each skipped row. */
 export async function* skipBadNames(
   rows: RowSource,
   reject: (fault: RowError) => Promise<void> | void,

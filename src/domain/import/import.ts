@@ -1,7 +1,6 @@
 /**
  * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, a file joins each
- * live request that lists the file's path as unresolved, or has a matching pattern. Rows are loaded before the
- * transaction, so that the transaction can run again after a deadlock.
+ * live request that lists the file's path as unresolved, or has a matching pattern.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -17,13 +16,10 @@ import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
 
 interface ImportOptions {
-  /** Aborts when no client is waiting for the import any more. */
   wanted?: AbortSignal | undefined;
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Whether to apply the import and then roll back the transaction. */
   isDryRun?: boolean | undefined;
-  /** Whether to skip rows with names that cannot be restored, and return the skipped rows. */
   skipInvalid?: boolean | undefined;
   /**
    * Called with each row whose path would be both a file and a directory. If this function is set, the import skips
@@ -47,8 +43,8 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
 }
 
 /**
- * Imports rows for an operation that writes its own audit record.
- * @param expected files that must not have changed since the caller read them
+ * Imports rows for an operation that writes its own audit record. The files `expected` must not have changed since the
+ * caller read them.
  * @throws ImportError
  */
 export async function registerRows(
@@ -59,10 +55,7 @@ export async function registerRows(
   return await loadAndApply(ctx, rows, { expected });
 }
 
-/**
- * Imports rows, but skips rows whose path would be both a file and a directory.
- * @returns the skipped rows
- */
+/** Imports rows, but skips rows whose path would be both a file and a directory. Returns the skipped rows. */
 export async function registerWithoutClashes(
   ctx: Context,
   rows: RowSource,

@@ -6,7 +6,6 @@ import { type CatalogueRow, checkRow, type Fields, type RowReader } from './impo
 
 export interface ListSettings {
   volume: string;
-  /** Library to which a new volume is added. Default: the first library. */
   library?: string | undefined;
   spot?: string | undefined;
   /** Text such as `/archive` to insert before each path; can be empty. */
@@ -18,7 +17,6 @@ export interface ListSettings {
   strip: string;
 }
 
-/** Number of skipped entries by kind, such as `directories`. */
 export type Skipped = Map<string, number>;
 
 /** Returns the import row for a file in a list, or an error if the row is invalid. */
@@ -39,10 +37,7 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
   return undefined;
 }
 
-/**
- * Returns the import row for a directory in a list. Returns undefined for the archive's root, which is the mount point
- * on a restore disk.
- */
+/** Returns the import row for a directory in a list; undefined for the archive's root. */
 function makeDirectoryRow(
   line: number,
   { path, mode, gid }: { path: string; mode: string | undefined; gid: string | undefined },

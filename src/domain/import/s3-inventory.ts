@@ -15,11 +15,9 @@ const md5Problem = 'must be 32 digits in hex';
 
 const manifestFile = z
   .object({
-    /** Key of an inventory file, in the bucket that contains the inventory. */
     key: z
       .string(keyProblem)
       .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
-    /** Size of the gzipped inventory file in bytes. */
     size: z.int(sizeProblem).nonnegative(sizeProblem),
     MD5checksum: z
       .string(md5Problem)
@@ -64,7 +62,6 @@ export interface InventorySettings extends ListSettings {
   storageClasses?: readonly string[] | undefined;
 }
 
-/** Creates a reader for one inventory file. Counts the skipped objects in `skipped`. */
 export function createInventoryReader(
   { bucket, schema }: Manifest,
   settings: InventorySettings,

@@ -1,5 +1,3 @@
-/** Adds, changes and removes libraries while engines run. */
-
 import { InUseError, InvalidInputError, NotFoundError, quote, SettingsError } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { locking, lockLibraries } from '../../db/locks.js';
@@ -45,7 +43,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 const RESERVED_NAME = 'drive';
 
 /**
- * Adds a library. Engines use the new library without a restart. Does not test the connection to the library.
+ * Adds a library. Does not test the connection to the library.
  * @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
@@ -113,7 +111,6 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // `removeSurplusDrives` deletes the rows of surplus drives when engines no longer use those drives
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,
@@ -213,7 +210,6 @@ export async function removeSurplusDrives(ctx: Context): Promise<void> {
 export interface RemovedLibrary {
   id: number;
   name: string;
-  /** Number of removed drives. `volumes` is the number of removed volumes, which did not contain files. */
   drives: number;
   volumes: number;
   /** Number of staged files that Tapegate did not release in the tape system. Zero unless the removal was forced. */
@@ -232,9 +228,8 @@ export interface StagedFileLeft {
 const MOST_STALE = 1000;
 
 /**
- * Removes a library that does not have files in the catalogue. Does not change anything in the tape system.
- * @param options.force whether to remove the library even if staged files cannot be released, for example in a
- * decommissioned system
+ * Removes a library that does not have files in the catalogue. Does not change anything in the tape system. With
+ * `force`, removes the library even if staged files cannot be released.
  * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls
  */
 export async function removeLibrary(
@@ -321,10 +316,6 @@ function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
   return { stagedFiles, stagedBytes: String(stagedBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
 }
 
-/**
- * Rejects a library with running recalls. If an import has just moved a file to another library, the file's running
- * recall stops within seconds.
- */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(
     sql`SELECT d.name AS drive, count(*)::int AS recalls FROM drive d JOIN recall c ON c.drive_id = d.id

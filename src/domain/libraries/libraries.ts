@@ -10,7 +10,6 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf } from '../row-columns.js';
 
-/** Id of the library that every site has, in its data directory. */
 export const FIRST_LIBRARY = 1;
 
 /**
@@ -32,7 +31,6 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
   return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
 }
 
-/** Returns functions that count libraries, and read a page of libraries in the order in which they were added. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
   return keyedList<number, LibraryRow>(ctx, { rows: sql`library b WHERE true`, id: sql`b.id` }, (at, id, query) =>
@@ -57,11 +55,9 @@ export interface RequestUsage {
   request: string;
   /** Number of requests sent, including requests whose response was lost. */
   sent: bigint;
-  /** Number of file bytes in the responses to the requests. */
   bytes: bigint;
 }
 
-/** Adds to a library's request counts. Tape system providers might charge for requests and bytes. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
@@ -75,7 +71,6 @@ export async function addUsage(ctx: Context, libraryId: number, used: readonly R
   );
 }
 
-/** Returns request counts by library id, ordered by request name. Omits libraries without requests. */
 export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
   allow(ctx, 'readUsage');
   const rows = await ctx.db.rows<RequestUsage & { id: number }>(

@@ -47,7 +47,6 @@ const RETRY_SECONDS = 300;
 
 /**
  * Stores the directory in which links are made. If the directory has changed, engines check all links.
- * @param root absolute path of the directory; undefined if no links are wanted
  * @returns the earlier directory if the directory changed, otherwise null
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
@@ -122,8 +121,8 @@ function toLink(at: string | null, target: string | null): Link | null {
 }
 
 /**
- * Stores links that are about to be made.
- * @returns the ids of the files whose links the caller can make. Skips rows that were marked after the claim.
+ * Stores links that are about to be made. Returns the files whose links the caller can make. Skips rows that were
+ * marked after the claim.
  */
 export async function recordLinks(
   ctx: Context,
@@ -140,10 +139,7 @@ export async function recordLinks(
   return new Set(rows.map(({ id }) => id));
 }
 
-/**
- * Stores whether the links in claimed rows were made or removed.
- * @returns the ids of the files whose results were stored. Skips rows that were marked after the claim.
- */
+/** Stores whether the links in claimed rows were made or removed. Skips rows that were marked after the claim. */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
   const now = ctx.now();
@@ -193,7 +189,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 
 /**
  * Stores links to copies that were just restored, and claims the links' rows, so that the links exist before users are
- * notified. If a file already has another link, an engine replaces that link later.
+ * notified.
  * @returns the links that the caller can make
  */
 export async function recordEarlyLinks(

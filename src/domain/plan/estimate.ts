@@ -21,12 +21,10 @@ import { readPlan } from './plan.js';
 import { endOfParts, whyNoEnd } from './waiting.js';
 
 export interface Estimate {
-  /** Number of files in the catalogue that the request would contain. All sizes are in bytes. */
   files: number;
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Number of requested files that are already on disk, and do not need tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
   /** Number of files that are on disk at their primary path, not on a restore disk. */
@@ -43,9 +41,7 @@ export interface Estimate {
   /** Number of files that drives must read from tape, including files that drives already recall for other requests. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** Number of files on tape that cannot be recalled, because their positions are unknown. */
   filesWithoutPlace: number;
-  /** Numbers of volumes that contain files to recall, of volumes that must be mounted, and of suspended volumes. */
   volumes: number;
   mounts: number;
   volumesSuspended: number;
@@ -54,9 +50,7 @@ export interface Estimate {
   isEnough: boolean;
   /** Whether the restore disks in service have room for the files to recall; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** Charges of each library for staging the files. Libraries without prices are omitted. */
   prices: LibraryPrice[];
-  /** Sum of the charges in `prices`; undefined if no library has prices, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
   /**
@@ -78,10 +72,8 @@ interface FileGroup {
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
   hasPosition: boolean;
-  /** Whether the recalls of the group's files have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
-  /** Last time at which Tapegate requested a file in this group from the staging library. */
   askedAt: string | null;
   files: number;
   bytes: bigint;
@@ -89,7 +81,6 @@ interface FileGroup {
 
 /**
  * Estimates a request. A full quota is reported in the result, not as an error.
- * @param reader signal that aborts when the caller disconnects
  * @throws InvalidInputError, UnknownUserError
  */
 export async function estimateRequest(
@@ -252,13 +243,11 @@ async function estimateRange(
 export interface Price {
   /** Amount as a number with two to six decimal places. */
   amount: string;
-  /** ISO 4217 code. */
   currency: string;
 }
 
 export interface LibraryPrice extends Price {
   library: string;
-  /** Number of files that Tapegate would request from the library. */
   files: number;
   bytes: bigint;
   note: string;
@@ -272,10 +261,6 @@ interface PricedFiles {
   bytes: bigint;
 }
 
-/**
- * Returns the charges of each library, and their sum. `price` is undefined if no library has prices, or the currencies
- * differ.
- */
 function priceFiles(
   ctx: Context,
   libraries: readonly Library[],
@@ -293,7 +278,6 @@ function priceFiles(
   };
 }
 
-/** Returns a library's charges as a list with one entry. The list is empty if the library has no prices. */
 function priceOne(
   ctx: Context,
   library: Library,

@@ -22,11 +22,9 @@ export interface PlanDrive {
   libraryId: number;
   library: string;
   contract: LibraryContract;
-  /** Whether a live engine has the lease on the drive. */
   isClaimed: boolean;
   /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
   host: string | null;
-  /** Whether both the drive and its library are in service. */
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;
@@ -48,11 +46,9 @@ export interface PlanVolume {
   files: number;
   bytes: bigint;
   users: PlanUser[];
-  /** Name of the drive that has mounted the volume, or is planned to mount it. */
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
-  /** The error that makes drives skip the volume for a while, as shown to users. */
   problem: string | null;
   start: number | null;
   end: number | null;
@@ -75,7 +71,6 @@ export interface Plan {
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan without the users that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -90,7 +85,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   return { ...plan, drives, volumes };
 }
 
-/** Computes the plan. @param more files of a hypothetical request */
+/** Computes the plan. `more` contains the files of a hypothetical request. */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
   const [entries, problems, roomless, suspended, drives, shares, libraries] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
@@ -146,7 +141,6 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   );
 }
 
-/** Returns, by volume id, the errors that make drives skip volumes for a while. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isResting(ctx.now())} AND v.problem IS NOT NULL`,
@@ -189,7 +183,6 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by planned start. Volumes without a planned start are last, ordered by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
@@ -252,7 +245,6 @@ interface StagedRow {
   bytes: number;
 }
 
-/** Returns staging libraries by id. @param more files of a hypothetical request, by volume */
 async function readStagedLibraries(
   ctx: Context,
   libraries: readonly Library[],

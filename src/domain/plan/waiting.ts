@@ -40,9 +40,7 @@ export interface WaitingPart {
   explanation: string;
   files: number;
   bytes: bigint;
-  /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   queuePosition: number | null;
-  /** Earliest time of the next attempt to recall a file; null if no time is set. */
   nextTry: string | null;
 }
 
@@ -52,7 +50,6 @@ export interface Waiting {
   at: number;
   files: number;
   bytes: bigint;
-  /** Position of the request's next volume in the queue, from 1; null if no volume of the request is queued. */
   queuePosition: number | null;
   parts: WaitingPart[];
   /**
@@ -60,10 +57,6 @@ export interface Waiting {
    * has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
-  /**
-   * Text for users that explains why a staging library makes the request's end unknown. Undefined if no staging library
-   * does.
-   */
   endUnknown: string | undefined;
 }
 
@@ -71,7 +64,6 @@ interface PartRow extends Omit<WaitingPart, 'queuePosition' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** Last time at which Tapegate requested a file in this part from the staging library. */
   askedAt: string | null;
 }
 
@@ -86,7 +78,6 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-/** Returns the waiting files of requests, by request id. Requests without waiting files are omitted. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
@@ -220,19 +211,13 @@ interface EndPart {
   bytes: bigint;
   isReading: boolean;
   nextTry: string | null;
-  /** Whether the library has staged the part's files on its disk. */
   isStaged: boolean;
-  /**
-   * Last time at which Tapegate requested a file in this part from the staging library; null if there was no such
-   * request.
-   */
   askedAt: string | null;
 }
 
 /**
- * Estimates when the last waiting file will be on disk. `parts` are groups of the waiting files.
- * @returns the earliest, planned and latest end; undefined if no drive will read a part, or a library's staging time is
- * unknown
+ * Estimates when the last waiting file will be on disk. Returns undefined if no drive will read a part, or a library's
+ * staging time is unknown.
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
@@ -245,10 +230,6 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/**
- * Returns the reason why a staging library makes the request's end unknown. Returns undefined if no staging library
- * does.
- */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
@@ -279,7 +260,6 @@ function toPartAhead(plan: Plan, part: EndPart): PartAhead {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Estimated end of the request; undefined if unknown. */
   end: EndRange | undefined;
 }
 
@@ -332,7 +312,6 @@ async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Pro
   for await (const _ of watchRequest(ctx, { id }, signal));
 }
 
-/** Returns whether the planned end has left the range `before`. */
 function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
   if (!before || !now) return before !== now;
   return now.planned < before.earliest || now.planned > before.latest;

@@ -22,7 +22,7 @@ export interface QuotaRow {
   email: string;
 }
 
-/** Returns a user's quota. @param more additional boolean columns to read, by name @throws UnknownUserError */
+/** Returns a user's quota, with additional boolean columns by name. @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -41,7 +41,6 @@ export async function findQuota<Name extends string = never>(
 
 /**
  * Returns the quota of a request that is about to change. A quota that the caller may not see counts as missing.
- * @param given the user that the caller has named, if any
  * @throws UnknownUserError, WrongQuotaError
  */
 export async function findQuotaOf(
@@ -57,7 +56,7 @@ export async function findQuotaOf(
   return quota;
 }
 
-/** Charges bytes to a quota. @throws QuotaExceededError with the quota's size and usage */
+/** @throws QuotaExceededError with the quota's size and usage */
 export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   if (bytes === 0n) return;
   const charged = await tx.query(
@@ -120,11 +119,9 @@ const limitKinds = {
   unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 
-/** SQL expression for the number of unknown paths in the live requests of the quota `q`. */
 export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
-/** Returns a SQL expression for a request's number of unknown paths. */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
@@ -137,8 +134,8 @@ export async function countUnknownPaths(tx: Transaction, requestId: number): Pro
 }
 
 /**
- * Adds unknown paths to the quota's count, and locks the quota.
- * @returns the new count of unknown paths, which the caller must check before the commit
+ * Adds unknown paths to the quota's count, and locks the quota. The caller must check the returned new count before the
+ * commit.
  * @throws UnknownUserError if another transaction has removed the quota
  */
 export async function addUnknownPaths(
@@ -155,9 +152,7 @@ export async function addUnknownPaths(
 }
 
 /**
- * Checks that the number of a user's objects does not exceed the limit after objects were added.
- * @param of.total number of objects, including `of.added`
- * @throws LimitReachedError
+ * @throws LimitReachedError if the number of a user's objects, `total`, exceeds the limit after objects were added
  */
 export function checkLimit(
   { config }: Context,

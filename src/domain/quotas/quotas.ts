@@ -1,4 +1,3 @@
-/** Reads, sets and removes users' quotas. */
 import { hasQuota } from '../../core/caller.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
@@ -32,7 +31,6 @@ interface SetQuotaInput {
 /** Allowed user weights. The range is wider than sites need, but every weight is safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
-/** Prefix of service names, for example in rules. */
 const SERVICE = 'service:';
 
 function checkWeight(weight: number): number {
@@ -84,7 +82,6 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   throw new InvalidInputError('user', `must not begin with ${SERVICE}, which is reserved for services: ${quote(user)}`);
 }
 
-/** Returns functions that count quotas, and read a page of quotas by user name. */
 export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
@@ -97,7 +94,7 @@ export function listQuotasByPage(ctx: Context) {
 
 const quotaColumns = columnsOf(Prisma.QuotaScalarFieldEnum, 'q');
 
-/** Returns a user's quota. @throws NotFoundError */
+/** @throws NotFoundError */
 export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   allow(ctx, 'getQuota');
   const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
@@ -128,9 +125,7 @@ export async function readUsed(ctx: Context, quota: { id: number }): Promise<big
 
 export interface RemovedQuota {
   user: string;
-  /** Number of tokens that were revoked or restricted. */
   tokens: number;
-  /** Owners of the quotas that the removed user could use as a member or manager. */
   memberOf: string[];
   /**
    * Directories with rules that name the user. Rules that name a removed user remain, and apply to the next user with
@@ -173,7 +168,6 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 
 /**
  * Removes the quota's members and the user's memberships, because the next user of that name might be another person.
- * @returns the owners of the quotas that had the user as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const removed = await tx.query<{ id: number; user: string }>(
@@ -197,9 +191,8 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Revokes the user's tokens, because the next user of that name might be another person. Removes the user from service
- * tokens, and revokes service tokens that do not act for any other user.
- * @returns the number of tokens that were revoked or restricted
+ * Revokes the user's tokens, because the next user of that name might be another person. Also revokes service tokens
+ * that act only for the user.
  */
 async function revokeTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
   const remaining = sql`array_remove(t.quotas, ${user})`;

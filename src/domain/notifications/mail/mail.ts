@@ -1,4 +1,3 @@
-/** Email texts, and the SMTP transport for emails. */
 import type { Transporter } from 'nodemailer';
 import { isLoopback } from '../../../core/net/address-ranges.js';
 import { formatBytes } from '../../../core/text/bytes.js';
@@ -9,7 +8,6 @@ import type { NotificationKind, UnresolvedReason } from '../../../generated/pris
 
 export interface MailFacts {
   requestId: number;
-  /** URL of the request; undefined if `publicUrl` is not set. */
   link: string | undefined;
   label: string;
   /** The request's pattern; empty for a request that lists files. */
@@ -25,7 +23,6 @@ export interface MailFacts {
    */
   filesRefused: number;
   filesOverLimit: number;
-  /** Number of files that the user released before the request ended. */
   filesReleased: number;
   bytesOnDisk: bigint;
   /**
@@ -34,9 +31,7 @@ export interface MailFacts {
    */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
-  /** The first failed files, for the list in the email. */
   failed: { path: string; error: string }[];
-  /** The first requested paths that do not match any file in the request, for the list in the email. */
   unresolved: { path: string; reason: UnresolvedReason }[];
 }
 
@@ -217,7 +212,7 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTi
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
   const { default: nodemailer } = await import('nodemailer'); // load the module only here: most processes send no email
   const url = new URL(smtpUrl);
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6 address without its brackets
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));
   return nodemailer.createTransport({
     host,

@@ -15,14 +15,12 @@ import { diskOfCopy, diskPath, isAtPrimaryPath, isLive } from '../../conditions.
 import type { Context } from '../../context.js';
 import { composeMail, linkToRequest, type MailFacts } from './mail.js';
 
-/** Maximum number of paths in each list of an email. */
 const LISTED_PATHS = 20;
 
 interface DueLetter {
   id: number;
   kind: NotificationKind;
   recipient: string;
-  /** Expiry time that the email announces; set only for EXPIRING. */
   expiresAt?: string;
 }
 
@@ -110,14 +108,11 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
   return { ...request, copies, failed, unresolved, mountpoints: disks.map((disk) => disk.mountpoint) };
 }
 
-/** Maximum number of requests that one transaction locks. */
 const BATCH = 50;
 
 /**
  * Queues expiry notices. If a request's retention date has changed, the new notice replaces the earlier notice. A
- * request with a lifetime shorter than the notice period does not get a notice. After a crash, the next call queues the
- * remaining notices.
- * @returns the number of queued notices
+ * request with a lifetime shorter than the notice period does not get a notice.
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
   let emails = 0;
@@ -147,10 +142,6 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
   return emails;
 }
 
-/**
- * Returns the SQL condition that the request `r` expires within the notice period and does not have a notice for its
- * retention date.
- */
 function isExpiring(ctx: Context): Sql {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;

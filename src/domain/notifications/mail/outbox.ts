@@ -1,8 +1,7 @@
 /**
  * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate limits the
- * number of emails that are claimed per minute. Emails above a rate wait in order. The user whose last email was sent
- * longest ago is next, so one user's many emails do not delay other users. Claim times are stored, so rates apply
- * across engines and restarts.
+ * number of emails that are claimed per minute. The user whose last email was sent longest ago is next, so one user's
+ * many emails do not delay other users.
  */
 
 import { logFailure } from '../../../core/errors.js';
@@ -19,7 +18,6 @@ import { allow, isVisibleQuota } from '../../policy.js';
 export interface ClaimedMail
   extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
     Pick<Notification, 'deferredSince' | 'deferrals'> {
-  /** Whether the request has ended since the email was written. */
   isLate: boolean;
   /** Whether the email announces an expiry that has passed, or that was postponed after the email was written. */
   isMoot: boolean;
@@ -44,10 +42,8 @@ export const SEND_SECONDS = 900;
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
  * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn whether to apply the rates. If false, the oldest email is claimed, because no mail server is
- * configured.
+ * @param options.inTurn whether to apply the rates. If false, the oldest email is claimed.
  * @param options.send must not throw, and must end within `SEND_SECONDS`
- * @returns whether an email was claimed
  */
 export async function claimMail(
   ctx: Context,
@@ -80,10 +76,6 @@ export async function claimMail(
   return true;
 }
 
-/**
- * Renews a claim.
- * @returns the time at which the renewed claim expires, or `claimedUntil` if another sender has claimed the email
- */
 async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: string): Promise<string> {
   const until = addSeconds(ctx.now(), CLAIM_SECONDS);
   const { rowCount } = await ctx.db.pool.query(
@@ -92,7 +84,6 @@ async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: strin
   return rowCount === 1 ? until : claimedUntil;
 }
 
-/** Claims the oldest due email. @param choice.which condition that the email `n` must meet */
 async function claimOldest(
   tx: Transaction,
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
@@ -132,7 +123,6 @@ async function recordMail(
   );
 }
 
-/** Seconds after which the time in the table `mail_sender` is updated again. */
 const NOTE_SECONDS = 60;
 
 /**
@@ -147,13 +137,8 @@ export async function recordSender(ctx: Context): Promise<void> {
   );
 }
 
-/**
- * Seconds for which emails wait after the last engine with a mail server has stopped. This time is likely to be enough
- * to repair an engine's host.
- */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
-/** Returns whether an engine with a mail server has run in the last seven days. */
 export async function hasSender(ctx: Context): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
@@ -188,8 +173,8 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Returns the quota whose next email is to be sent. Returns undefined if no email is due or the rates do not allow an
- * email now. Until the transaction ends, no other process can choose a quota.
+ * Returns the quota whose next email is to be sent; undefined if no email may be sent now. Until the transaction ends,
+ * no other process can choose a quota.
  */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
@@ -208,8 +193,7 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 
 /**
  * Reasons why a user's first email waits. `ENGINE`: the email is due, and waits for an engine with a mail server.
- * `RETRY`: the email is being sent, or waits for its next attempt. `USER_RATE`: the user's rate is used up. `RATE`: the
- * site's rate is used up.
+ * `USER_RATE`: the user's rate is used up. `RATE`: the site's rate is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];
@@ -220,12 +204,10 @@ export interface WaitingMail {
   emails: number;
   since: string;
   waitsFor: MailWait;
-  /** Earliest time at which the user's first waiting email can be sent. */
   nextAt: string;
   lastError: string | null;
 }
 
-/** Returns the waiting emails of each user whose quota the caller may see, ordered by quota id. */
 export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();

@@ -16,7 +16,6 @@ import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { linkToRequest } from '../mail/mail.js';
 
-/** Returns the SQL condition that the webhook `w` receives the quota's events. */
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
@@ -30,7 +29,7 @@ const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
-  await ctx.events.newestId(); // assign ids to all committed events
+  await ctx.events.newestId();
   for (let isMore = true; isMore && !stop.aborted; ) {
     isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await processNext(ctx, tx));
   }
@@ -115,7 +114,6 @@ async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Ma
   );
 }
 
-/** Returns the webhook events that a progress event causes, and records the new state in `request.seen`. */
 function newsOf({ state, filesOnDisk }: ProgressEvent, request: Request): WebhookEvent[] {
   const { seen } = request;
   const isAnew = seen !== null && isEnd(seen.state) && !isEnd(state);
@@ -174,10 +172,7 @@ const BATCH = 200;
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
-/**
- * Queues messages about requests that expire soon and quotas that are nearly full. Two engines never queue messages
- * concurrently.
- */
+/** Queues messages about requests that expire soon and quotas that are nearly full. */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {
     for (let count = BATCH; count === BATCH && !stop.aborted; ) {
@@ -191,7 +186,6 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
 const receiversOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${receivesFrom(quotaId)} ORDER BY w.id)`;
 
-/** Queues messages about requests that expire soon. Skips requests with a lifetime shorter than the notice period. */
 async function reportExpiring(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;
@@ -267,7 +261,6 @@ export const eventTypes: Record<WebhookEvent, string> = {
 
 export const TEST_TYPE = 'webhook.test';
 
-/** A request as a webhook message describes it at the time of the event. */
 interface ReportedRequest {
   requestId: number;
   user: string;
@@ -296,7 +289,6 @@ interface NewMessage {
    */
   key: string;
   at: string;
-  /** The quota that the message is about; null for a test message. */
   quotaId: number | null;
   requestId: number | null;
   data: object;
@@ -326,7 +318,7 @@ export async function queueMessages(ctx: Context, tx: Transaction, messages: rea
   const secrets = new Map(webhooks.map(({ id, secret }) => [id, secret]));
   const rows = messages.flatMap(({ webhookId, type, key, at, data, ...about }) => {
     const secret = secrets.get(webhookId);
-    if (secret === undefined) return []; // another process has removed the webhook
+    if (secret === undefined) return [];
     const messageId = `msg_${createHmac('sha256', secret).update(`${type} ${key}`).digest('hex').slice(0, 32)}`;
     return { ...about, webhookId, type, messageId, body: formatJson({ type, timestamp: zoned(at), data }) };
   });

@@ -1,7 +1,6 @@
 /**
  * Claims webhook messages to send, and records the results. A webhook is never claimed for several messages
  * concurrently. The least recently used webhook is claimed first, so a slow receiver does not delay other webhooks.
- * After a failure, the message and its webhook each pause. The pauses grow with each failure.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';
@@ -25,10 +24,6 @@ const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
-/**
- * Seconds for which a webhook pauses after its first failure. Each further failure doubles the pause, up to
- * `LAST_PAUSE`.
- */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
 /**
@@ -65,11 +60,7 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
       SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
   SELECT webhook_id FROM waiting)`;
 
-/**
- * Claims the next due message.
- * @param busy ids of quotas whose own webhooks are skipped
- * @returns the message; undefined if no message is due
- */
+/** Claims the next due message. `busy` contains the ids of quotas whose own webhooks are skipped. */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
@@ -151,7 +142,6 @@ async function recordFailedTry(
 
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
-/** Age in days at which messages are deleted, sent or not. */
 const MESSAGE_DAYS = 30;
 const STEP = 5000;
 

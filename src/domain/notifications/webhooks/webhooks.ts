@@ -22,10 +22,8 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Maximum number of webhooks per quota. The same limit applies to the webhooks that report on all quotas. */
 const MAX_WEBHOOKS = 20;
 
-/** Seconds for which messages are also signed with the old secret, after a new secret was created. */
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 interface CreateWebhookInput {
@@ -216,7 +214,6 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 }
 
 /**
- * Queues a test message, unless the webhook already has a pending test message.
  * @throws NotFoundError, ForbiddenError
  */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
@@ -275,7 +272,7 @@ export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhoo
   return found(rows[0], id);
 }
 
-/** Locks a webhook. @throws NotFoundError, also if the caller does not manage the webhook */
+/** @throws NotFoundError, also if the caller does not manage the webhook */
 async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT w.id FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)} ${locking.webhook}`,
@@ -306,10 +303,7 @@ export async function listWebhookMessages(
 
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
-/**
- * Removes a quota's webhooks. Also removes the messages about the quota from webhooks that report on all quotas.
- * @returns the number of removed webhooks
- */
+/** Removes a quota's webhooks. Also removes the messages about the quota from webhooks that report on all quotas. */
 export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
   const rows = await tx.query(sql`DELETE FROM webhook w WHERE w.quota_id = ${quotaOf(user)} RETURNING w.id`);
   await tx.query(sql`DELETE FROM webhook_message m WHERE m.quota_id = ${quotaOf(user)}`);
@@ -318,9 +312,7 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 
 /**
  * Removes the webhooks of a purged user's quota, the user's webhooks for other quotas, and all messages about the
- * user's requests. Disables the webhooks that the user created as an operator, and replaces the user's name in these
- * webhooks.
- * @returns the number of removed and disabled webhooks
+ * user's requests. Disables the webhooks that the user created as an operator.
  */
 export async function purgeWebhooks(
   tx: Transaction,
