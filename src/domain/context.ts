@@ -12,7 +12,9 @@ import type { Refusals } from './audit/audit.js';
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 interface StagingTerms {
-  /** Returns the price of staging files, in millionths of the currency unit. Absent if staging is free. */
+  /**
+   * Returns the price of staging files, in millionths of the currency unit. This function is absent if staging is free.
+   */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];

@@ -1,6 +1,6 @@
 /**
  * Corrects leases and retry times that are too far in the future, because the clock was set back after they were
- * written. Engines correct them when an engine starts, and when the database's clock is plausible again.
+ * written. An engine corrects these times when it starts, and when the database's clock is plausible again.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -16,7 +16,6 @@ interface Times {
   /** Columns with times, each with the longest plausible interval from now. */
   columns: readonly [name: string, most: string][];
   which?: Sql;
-  /** Whether the times are leases, which are compared with the database's own clock. */
   isLease?: boolean;
 }
 

@@ -35,9 +35,7 @@ export interface SiteIdentity {
   /** Why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
   problem: string | null;
-  /**
-   * Directories that belong to another Tapegate, as detected by the engines. Omits library directories of other hosts.
-   */
+  /** Directories that belong to another Tapegate, as detected by the engines. */
   foreign: { path: string; problem: string; isDisk: boolean }[];
   started: string;
   database: string;

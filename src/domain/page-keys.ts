@@ -1,7 +1,6 @@
 /**
  * Reads pages of lists by keyset, so that the next page is correct even if the last row of the previous page was
- * deleted. One statement reads a page of each parent's inner list, for example a page of files for each request. Prisma
- * would read each inner list completely.
+ * deleted.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -172,7 +171,7 @@ function preparedPage(statement: Sql): Sql {
 /**
  * Reads the rows of a page by key with one statement.
  * @param list.walk a faster query, tried first. If the caller may see all of the page's rows, `walk` returns the same
- * rows as `rows`, and otherwise no rows. Undefined if the list has a filter.
+ * rows as `rows`, and otherwise no rows. `walk` is undefined if the list has a filter.
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -215,6 +214,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
+/** Reads a page of each parent's inner list with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,

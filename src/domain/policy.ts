@@ -208,8 +208,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, so that they can share read results. The key includes
- * the caller's name if path rules might apply to the caller. Returns undefined for a caller without roles.
+ * Returns a key that is equal for callers with the same rights, so that they can share read results. Returns undefined
+ * for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

@@ -9,7 +9,6 @@ import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
-  /** Logical path. The root directory has an empty path. */
   path: string;
   isDirectory: boolean;
   size: bigint | null;

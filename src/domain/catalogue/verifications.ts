@@ -25,8 +25,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. `w` is the file's row
- * in the table `verification`. Copies without such a row are not verified, because staging them might cost money.
+ * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. Without a row `w` in
+ * the table `verification`, the copy is not verified, because staging the copy might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;

@@ -1,4 +1,3 @@
-/** Adds, changes, lists and removes restore disks. */
 import path from 'node:path';
 import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
@@ -44,7 +43,6 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
 }
 
 /**
- * Changes a registered restore disk's allocation.
  * @throws InvalidInputError, NotFoundError
  */
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
@@ -81,7 +79,7 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 
 /**
  * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise, Tapegate would mistake
- * copies on the inner disk for files on the outer disk. Accepts a disk that is already registered.
+ * copies on the inner disk for files on the outer disk.
  * @param real resolves symbolic links in a path. By default, links are not resolved, because this module must not
  * access disks.
  * @throws InvalidInputError
@@ -149,10 +147,7 @@ export interface FileSystemRoom {
   reserved: bigint;
 }
 
-/**
- * Chooses the disk with the most room for `size` bytes. If several disks have equal room, chooses the disk with the
- * most unused allocation.
- */
+/** Chooses the disk with the most room. Returns undefined if no disk has room for `size` bytes. */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
   for (const disk of disks) {

@@ -1,3 +1,8 @@
+/**
+ * Marker files of restore disks (restore-area/marker.ts). If a mount point does not contain its marker file, the disk
+ * is not mounted.
+ */
+
 import { lockDisks, lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';

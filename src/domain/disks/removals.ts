@@ -7,8 +7,8 @@
  * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
- * An engine does not lock rows while it accesses a disk. It claims a copy only to make other engines choose other
- * copies.
+ * An engine does not lock rows while it accesses a disk. An engine claims a copy only to make other engines choose
+ * other copies.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
  * Therefore, an engine never removes a copy that another process has restored after the examination.
@@ -185,8 +185,8 @@ export async function keepUnverified(
 const CLAIM_SECONDS = 10;
 
 /**
- * Claims the next copies to remove from disk, so that other engines choose other copies.
- * @returns `seen`: the number of copies examined, including copies claimed by other processes
+ * Claims the next copies to remove from disk, so that other engines choose other copies. `seen` also counts the copies
+ * that other processes have claimed.
  */
 export async function claimLeaving(
   ctx: Context,
@@ -333,6 +333,7 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
 
 const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
+/** Reads a page of copies that were changed outside Tapegate, ordered by file id. */
 export async function readChanged(
   ctx: Context,
   page: { isWanted: boolean; after: bigint; limit: number },

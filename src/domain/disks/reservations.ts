@@ -180,7 +180,7 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
 
 /**
  * Returns the number of bytes to subtract from the measured free space, because they might have been written after the
- * measurement. Includes reservations that have ended since the measurement.
+ * measurement.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;

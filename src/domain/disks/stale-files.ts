@@ -1,6 +1,6 @@
 /**
  * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job examines a stale
- * file on disk before removing it, so that it never removes a different file at the same path.
+ * file on disk before removing it, so that the job never removes a different file at the same path.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -50,6 +50,7 @@ export async function readStaleFilesOn(ctx: Context, copy: { fileId: bigint; dis
   );
 }
 
+/** Reads a page of stale partial files. Omits files that are being restored, and files on failing disks. */
 export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}

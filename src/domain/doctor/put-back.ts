@@ -24,11 +24,13 @@ export interface PutBack {
   /** Lower bound for the next request's id; null if no ids are left. */
   nextRequestId: number | null;
   /**
-   * Number of emails that were pending at the time of the backup. Tapegate sends them again, even if they were sent
-   * after the backup.
+   * Number of emails that were pending at the time of the backup. Tapegate sends these emails, perhaps for a second
+   * time.
    */
   emails: number;
-  /** Number of tokens that were valid at the time of the backup, including tokens that were revoked later. */
+  /**
+   * Number of tokens that the restored database accepts. Some of these tokens might have been revoked after the backup.
+   */
   tokens: number;
 }
 

@@ -148,7 +148,7 @@ const requestFileAhead: RepairableKind = {
 
 /**
  * Finds waiting request files without a recall. This check runs first, because repairs of other findings would silently
- * add missing recalls. Omits files with changed copies, which an engine must check before a recall.
+ * add missing recalls.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
@@ -219,9 +219,6 @@ const volumeRetired: RepairableKind = {
 
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
-/**
- * Minutes after which a staged file without a recall is a finding. Engines normally release staged files much sooner.
- */
 const UNHELD_MINUTES = 15;
 
 const STUCK_HOURS = 24;

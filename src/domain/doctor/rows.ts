@@ -41,10 +41,7 @@ export const rowKinds: readonly RepairableKind[] = [
 type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
 const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
-/**
- * Kinds of findings whose repair needs a host with the restore disks. A `recallLost` finding needs the disks only if
- * the drive must be recovered.
- */
+/** Kinds of findings whose repair needs a host with the restore disks. */
 const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
 export interface FindingCursor {
@@ -153,8 +150,8 @@ export async function readExamined(ctx: Context, reader?: AbortSignal): Promise<
 const NAMED = 20;
 
 /**
- * Returns the mount points of the restore disks, and the hosts on which `tapegate doctor` can check them. Gateways do
- * not check disks. Returns null if there are no restore disks.
+ * Returns the mount points of the restore disks, and the hosts on which `tapegate doctor` can check them. Returns null
+ * if there are no restore disks.
  */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');

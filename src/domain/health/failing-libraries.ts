@@ -1,3 +1,5 @@
+/** Suspends and retries libraries whose drives report that the library refuses work. */
+
 import { isBefore } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
 import type { Context } from '../context.js';

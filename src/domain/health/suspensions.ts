@@ -32,7 +32,9 @@ interface DriveLocation {
   libraryId: number;
 }
 
-/** What a drive is about to do. While its library drains, a drive can read staged files, but cannot mount volumes. */
+/**
+ * Work that a drive is about to do. While its library drains, a drive can read staged files, but cannot mount volumes.
+ */
 type DriveUse = 'mounting' | 'reading';
 
 /**
@@ -116,6 +118,7 @@ export async function suspendFailing(
   );
 }
 
+/** Puts a failing object back into service if its next attempt is due. */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,

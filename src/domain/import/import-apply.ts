@@ -145,7 +145,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. An import never moves a file between these stages. */
+/** Stages between which only engines move files. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -312,8 +312,8 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 }
 
 /**
- * SQL condition that the import made the file's second copy its first copy. The row `k` contains the values before the
- * import. Without a checksum, Tapegate assumes that both copies have the same bytes.
+ * SQL condition that the import made the second copy of a file its first copy. The row `k` contains the values before
+ * the import. Without a checksum, Tapegate assumes that both copies have the same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 

@@ -140,9 +140,8 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects clashes with the catalogue: paths below a known file, and paths above a known file. Returns at most `limit`
- * clashes of each kind. The lateral queries sort by an index, because PostgreSQL would otherwise scan the table.
- * @param paths a query that returns the column `path`
+ * Selects clashes with the catalogue: paths below a known file, and paths above a known file. The lateral queries sort
+ * by an index, because PostgreSQL would otherwise scan the table.
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
   WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), directory (path) AS (
@@ -161,9 +160,8 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
 /**
- * Rejects new files whose paths clash with other files. Because of the catalogue lock, a concurrent import cannot add a
- * clashing file after this check.
- * @param canSkip whether the caller can choose to skip rows whose paths clash
+ * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two concurrent imports
+ * sees the files that the first import has added.
  */
 export async function refuseDirectories(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
@@ -189,9 +187,8 @@ export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows in the table `incoming` whose paths would be both a file and a directory, together with the other rows
- * and the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps only the files below
- * it. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
- * @returns the deleted rows
+ * and the catalogue. Keeps rows of known files. If a file clashes with files below its path, deletes the row of the
+ * file above. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);
@@ -228,10 +225,7 @@ function describeClash({ outer, inner }: Clash): string {
   return `${quote(outer)} cannot be a file and also the directory of ${quote(inner)}`;
 }
 
-/**
- * Returns a description of each clash between the paths and the catalogue, by path. Another import might add or remove
- * clashes later.
- */
+/** Returns a description of each clash between the paths and the catalogue, by path. */
 export async function findDirectoryClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
     WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;

@@ -10,7 +10,7 @@ export interface Line {
   number: number;
   /** Text of the line, with replacement characters for bytes that are not UTF-8. */
   text: string;
-  /** The line with escapes such as `\xe9` for bytes that are not ASCII. Only set if the line is not UTF-8. */
+  /** The line with escapes such as `\xe9` for bytes that are not ASCII; absent if the line is UTF-8. */
   notUtf8?: string;
 }
 
@@ -42,7 +42,9 @@ export interface BadName {
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the row has an invalid name. The row's remaining fields are then not checked. */
+  /**
+   * Whether, and with which valid form, the row has an invalid name. The row's remaining fields are then not checked.
+   */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -158,7 +160,7 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** Column names for a file without a header. Error messages show `from`, the source of the names. */
+  /** Column names for a file without a header, and the source of the names for error messages. */
   header?: { names: readonly Column[]; from: string };
 }
 

@@ -90,7 +90,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The current row's first line that is not UTF-8. The row can continue on later lines. */
+  /** The current row's first line that is not UTF-8. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -175,7 +175,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The words after "must be" in an error message. They can depend on the text of the invalid field. */
+/** The words after "must be" in an error message. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */
@@ -308,7 +308,7 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 
 /**
  * Yields rows as JSON Lines. Empty lines keep each row at its original line number, so that a gateway reports errors
- * with these numbers.
+ * with the original line numbers.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;

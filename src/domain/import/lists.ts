@@ -8,10 +8,10 @@ export interface ListSettings {
   volume: string;
   library?: string | undefined;
   spot?: string | undefined;
-  /** Text such as `/archive` to insert before each path; can be empty. */
+  /** Text to insert before each path, such as `/archive`; can be empty. */
   prefix: string;
   /**
-   * Text such as `/hpss/archive` to remove from the beginning of each path, before the prefix is inserted; can be
+   * Text to remove from the beginning of each path before the prefix is inserted, such as `/hpss/archive`; can be
    * empty.
    */
   strip: string;

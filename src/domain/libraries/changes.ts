@@ -212,7 +212,10 @@ export interface RemovedLibrary {
   name: string;
   drives: number;
   volumes: number;
-  /** Number of staged files that Tapegate did not release in the tape system. Zero unless the removal was forced. */
+  /**
+   * Number of staged files that Tapegate did not release in the tape system. The number is zero unless the removal was
+   * forced.
+   */
   stagedFiles: number;
   stagedBytes: bigint;
   left: StagedFileLeft[];

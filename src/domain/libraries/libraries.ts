@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory,
- * and is known from each process's configuration. The database contains all other libraries.
+ * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory.
+ * The database contains all other libraries.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -10,6 +10,7 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf } from '../row-columns.js';
 
+/** Id of the library that every site has in its data directory. */
 export const FIRST_LIBRARY = 1;
 
 /**

@@ -41,11 +41,12 @@ export interface Estimate {
   /** Number of files that drives must read from tape, including files that drives already recall for other requests. */
   filesToRecall: number;
   bytesToRecall: bigint;
+  /** Number of files on tape that cannot be recalled, because their positions are unknown. */
   filesWithoutPlace: number;
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /** Quota of the user, in bytes. `usedAfter` is the usage if the request were created, and must not exceed `size`. */
+  /** Quota of the user, in bytes. `usedAfter` includes the files of the estimated request. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
   /** Whether the restore disks in service have room for the files to recall; true if no disk is registered yet. */
@@ -53,10 +54,7 @@ export interface Estimate {
   prices: LibraryPrice[];
   price: Price | undefined;
   end: EndRange | undefined;
-  /**
-   * Text for users that explains why a staging library makes the request's end unknown. Undefined if no staging library
-   * does.
-   */
+  /** Text for users that explains why a staging library makes the request's end unknown. */
   endUnknown: string | undefined;
 }
 

@@ -61,7 +61,7 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
-  /** Staging libraries by id. A staging library schedules its tapes itself. */
+  /** Staging libraries by id. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
@@ -71,6 +71,7 @@ export interface Plan {
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
+/** Returns the plan without the users that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -160,7 +161,7 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
 }
 
-/** Returns suspended volumes with waiting recalls. Suspended volumes do not have a position in the plan. */
+/** Returns suspended volumes with waiting recalls. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const rows = await ctx.db.rows<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }

@@ -46,7 +46,6 @@ export interface WaitingPart {
 
 /** Waiting files of a request. Times are in seconds since 1970. */
 export interface Waiting {
-  /** Time at which the plan was computed, by the database's clock. */
   at: number;
   files: number;
   bytes: bigint;
@@ -230,6 +229,7 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
+/** Returns the reason why a staging library makes the request's end unknown. */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);

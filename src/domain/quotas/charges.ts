@@ -1,11 +1,11 @@
 /**
  * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain.
  *
- * A single statement checks and charges a quota, so concurrent requests never exceed it. A request may fill a quota
- * exactly.
+ * A single statement checks and charges a quota, so concurrent requests never exceed the quota. A request may fill a
+ * quota exactly.
  *
  * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit. When
- * files at unknown paths enter the catalogue, src/domain/requests/joins.ts subtracts those paths.
+ * files at unknown paths enter the catalogue, src/domain/requests/joins.ts subtracts those paths from the number.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -112,7 +112,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** Name in messages of each kind of object whose number is limited, and the setting that contains the limit. */
+/** Name of each limited kind of object in messages, and the setting that contains the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],

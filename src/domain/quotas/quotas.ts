@@ -71,7 +71,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * Checks the name of a new quota. Existing quotas of older versions can have any name.
+ * Checks the name of a new quota. Skips the check if the quota already exists.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {

@@ -139,6 +139,7 @@ export async function recordSender(ctx: Context): Promise<void> {
 
 const SENDER_SECONDS = 7 * 24 * 3600;
 
+/** Returns whether an engine with a mail server has run in the last seven days. */
 export async function hasSender(ctx: Context): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
@@ -150,9 +151,9 @@ const MINUTE_SECONDS = 60;
 
 /**
  * Returns SQL for the time at which the rate allows another email: one minute after the oldest of the last `rate`
- * claims. Null if the rate allows an email now. Includes claims slightly later than `now`, because another engine might
- * have just made them. Ignores claims much later than `now`, because the clock was set back after these claims.
- * @param which condition that selects the counted emails `m`
+ * claims. The time is null if the rate allows an email now. Includes claims slightly later than `now`, because another
+ * engine might have just made them. Ignores claims much later than `now`, because the clock was set back after these
+ * claims.
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m

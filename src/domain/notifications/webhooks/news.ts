@@ -305,9 +305,8 @@ function describeRequest({ config }: Context, request: ReportedRequest): object 
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * Queues messages in the transaction that causes them, and notifies the engines that send messages. A message's id is
- * derived from the webhook's secret, the type and the key. Therefore, a message has the same id after a database
- * restore, and ids differ between sites.
+ * Queues messages in the transaction that causes them. A message's id is derived from the webhook's secret, the type
+ * and the key. Therefore, a message has the same id after a database restore, and ids differ between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

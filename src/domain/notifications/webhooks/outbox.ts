@@ -49,10 +49,7 @@ export type WebhookResult =
   | { state: 'GONE'; error: string }
   | { state: 'LEFT' };
 
-/**
- * Selects the ids of webhooks with pending messages. The query needs one index lookup for each webhook, regardless of
- * the number of messages.
- */
+/** Selects the ids of webhooks with pending messages, with one index lookup for each webhook. */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
     UNION ALL
