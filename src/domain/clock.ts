@@ -216,8 +216,8 @@ export class ClockWatch {
 /**
  * Judges the server's time when a process starts on a host without a stored reading. All times are in seconds since
  * 1970.
- * @param known `last`: time of the last stored reading; `ahead`: size of a known jump in seconds; `host`: time on this
- * host's clock
+ * @param known `last`: time of the last stored reading; `ahead`: size of a known jump; `host`: time on this host's
+ * clock
  * @returns the time from which the process must continue; undefined if the server's time is right; `unknown` if the
  * right time cannot be determined yet
  */

@@ -170,8 +170,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk a faster query, tried first. If the caller may see all of the page's rows, `walk` returns the same
- * rows as `rows`, and otherwise no rows. `walk` is undefined if the list has a filter.
+ * @param list.walk a faster query, tried first. The query `walk` returns no rows if the caller may not see all of the
+ * page's rows.
  */
 export async function readPage<Row extends object>(
   ctx: Context,

@@ -195,8 +195,7 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
 
 /**
  * Checks that the caller manages a user's quota.
- * @throws NotFoundError if the user's quota is hidden from the caller; ForbiddenError if the caller does not manage the
- * quota
+ * @throws NotFoundError if the user's quota is hidden from the caller; ForbiddenError if the caller does not manage it
  */
 export function allowManage(ctx: Asking, operation: Operation, user: string): void {
   const { caller } = ctx;

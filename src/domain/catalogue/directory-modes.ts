@@ -27,8 +27,8 @@ export const RENAMED = '/.tapegate-renamed';
 /**
  * Records the modes of archived directories. If a directory is already recorded, keeps only the permissions that both
  * modes grant, because two trees can be archived to the same path.
- * @param prefix logical path of the archived tree. Directories above the tree get the tree's mode and group, unless
- * they are already recorded or contain files outside the tree.
+ * @param prefix logical path of the archived tree. Unrecorded directories above the tree get the tree's mode and group,
+ * unless they contain files outside the tree.
  */
 export async function recordDirectories(
   ctx: Context,
@@ -100,8 +100,8 @@ export async function renameDirectories(tx: Transaction, { from, to }: { from: s
 const PERMISSIONS = 0o777;
 
 /**
- * Restricts access to a directory to the permissions that its parent directory also grants.
- * @param above access to the parent directory, already restricted by the directories above the parent
+ * Restricts access to a directory to the permissions that its parent directory also grants. The access `above` to the
+ * parent directory must already be restricted in the same way.
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];

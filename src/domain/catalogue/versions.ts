@@ -1,7 +1,6 @@
 /**
- * Versions and tape copies of a file. An import can change a file's bytes, or their position on tape. If the first tape
- * copy is unreadable, Tapegate swaps the two copies and records the error. A file fails only if both tape copies have
- * failed.
+ * Versions and tape copies of a file. If the first tape copy is unreadable, Tapegate swaps the two copies and records
+ * the error. A file fails only if both tape copies have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -14,8 +13,8 @@ import type { Context } from '../context.js';
  * Returns the SQL condition that two rows describe the same bytes. The rows must have the same size and checksum. If
  * the later row does not have a checksum, the rows must have the same position. If the earlier row does not have a
  * position, the same volume is sufficient, because the path identifies the file.
- * @param was alias of the earlier row, with the columns `size`, `checksum`, `volume_id` and `position`
- * @param is alias of the later row, with the same columns
+ * @param was alias of the earlier row
+ * @param is alias of the later row
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

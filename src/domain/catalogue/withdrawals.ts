@@ -33,7 +33,7 @@ interface WithdrawFilesInput extends ChosenPaths {
 }
 
 /**
- * @throws InvalidInputError; NotFoundError if no selected file exists, or all of them are already withdrawn
+ * @throws InvalidInputError, NotFoundError
  */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
@@ -62,7 +62,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 /**
  * Reinstates withdrawn files. A reinstated file joins requests that list its path as unresolved, or have a matching
  * pattern.
- * @throws InvalidInputError; NotFoundError if no selected file is withdrawn
+ * @throws InvalidInputError, NotFoundError
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
   const { path, isDryRun } = input;
@@ -173,8 +173,8 @@ export function readComplete(given: { directory: string; mostPercent?: number | 
 }
 
 /**
- * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty if the import is
- * not a complete list. The caller must have locked the catalogue.
+ * Creates the temporary table `leaving` with the files that a complete list omits. The caller must have locked the
+ * catalogue.
  * @throws InUseError if the list omits more than `mostPercent` percent of the files
  */
 export async function findUnlisted(
@@ -238,8 +238,7 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 /**
  * Purges withdrawn files that are not in use. A purged file's path becomes free. The file's row stays, because requests
  * and events refer to the row.
- * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
- * use
+ * @throws InvalidInputError, NotFoundError, InUseError
  */
 export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<PurgedFiles> {
   const { path, isDryRun } = input;

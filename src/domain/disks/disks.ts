@@ -79,9 +79,7 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 
 /**
  * Rejects a new restore disk that is inside another restore disk, or contains one. Otherwise, Tapegate would mistake
- * copies on the inner disk for files on the outer disk.
- * @param real resolves symbolic links in a path. By default, links are not resolved, because this module must not
- * access disks.
+ * copies on the inner disk for files on the outer disk. The function `real` resolves symbolic links in a path.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -290,8 +288,7 @@ const MOST_STALE = 100;
 
 /**
  * Deletes the record of a restore disk that contains no copies. Does not remove files from the disk.
- * @throws InvalidInputError; NotFoundError; InUseError if the disk has copies or running recalls, or is working and has
- * stale partial files
+ * @throws InvalidInputError, NotFoundError, InUseError
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {

@@ -21,9 +21,8 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that a disk has its marker file, or that an engine is about to write one. Notifies engines, because recalls
- * might be waiting for room on the disk.
- * @param name name of the marker file that is about to be written; null if the disk already has a marker file
+ * Records that a disk has its marker file, or that an engine is about to write the marker file `name`. Notifies
+ * engines, because recalls might be waiting for room on the disk.
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(

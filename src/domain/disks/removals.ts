@@ -184,10 +184,7 @@ export async function keepUnverified(
 
 const CLAIM_SECONDS = 10;
 
-/**
- * Claims the next copies to remove from disk, so that other engines choose other copies. `seen` also counts the copies
- * that other processes have claimed.
- */
+/** Claims the next copies to remove from disk, so that other engines choose other copies. */
 export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
@@ -227,8 +224,7 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 /**
  * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
  * call is safe.
- * @param copies `gone`: removed copies. `changed`: copies that were changed outside Tapegate, and stay on disk.
- * `claimed`: copies whose claims are released.
+ * @param copies `gone`: removed copies; `changed`: copies that were changed outside Tapegate, and stay on disk
  */
 export async function deleteRemovedCopies(
   ctx: Context,

@@ -95,7 +95,6 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 /**
  * Reserves room on a disk for each recall. If no disk has room, the recall stays in the queue with an error that
  * describes each disk's limits. The measurements `seen` must have been made before the transaction began.
- * @returns the recalls that now have a reservation, in the order of `waiting`
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,
@@ -209,7 +208,7 @@ const WOKEN_RECALLS = 5000;
 
 /**
  * Clears the errors of recalls that wait for room, so that they can start. Takes the oldest recalls first, and only as
- * many as fit on the disks. A call is safe at any time, because it does not reserve room.
+ * many as fit on the disks. Does not reserve room.
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
@@ -280,7 +279,6 @@ export async function freeReserved(
 
 /**
  * Returns the recalls that fit on at least one disk, and the total room on all disks in bytes. Does not reserve room.
- * If a recall does not fit on any disk, records the reason as the recall's error.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

@@ -66,8 +66,7 @@ const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
  * Returns the partial files that are still stale, by id. The caller must examine the files on disk before this call,
- * and remove them afterwards.
- * @returns `isNoted`: whether the file is now the recorded copy, which must stay
+ * and remove them afterwards. `isNoted` is true for a file that is now the recorded copy, which must stay.
  */
 export async function findStillStale(
   ctx: Context,

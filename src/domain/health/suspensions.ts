@@ -137,7 +137,7 @@ function auditKind(kind: SuspensionKind): AuditKind {
 /**
  * Puts an object back into service, and clears the pauses of recalls that waited for the object.
  * @returns the ended suspension
- * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
+ * @throws NotFoundError, InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const { kind, name: given } = input;

@@ -39,8 +39,8 @@ interface ApplyOptions {
 /**
  * Applies the rows in the temporary table `incoming`. Adds new files before it locks the catalogue, because no other
  * transaction can see the new files yet. Takes locks in the global order: the catalogue, the affected requests, their
- * quotas, and the changed files. A request is affected if new files join it, or if it contains changed files.
- * @throws ImportError; InUseError
+ * quotas, and the changed files.
+ * @throws ImportError, InUseError
  */
 export async function applyIncoming(
   ctx: Context,
@@ -271,8 +271,8 @@ function rowValueOf(column: string): Sql {
 }
 
 /**
- * SQL condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The condition holds
- * if the file's position and size stay the same, and the row `i` does not have a checksum.
+ * SQL condition that the file `f` keeps the checksum that Tapegate computed at its first restore. The file's position
+ * and size must stay the same, and the row `i` must not have a checksum.
  */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
@@ -404,8 +404,8 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
 
 /**
  * Updates the live requests that contain files in the table `known`. Charges new sizes to quotas, and updates waiting
- * recalls. Retries failed files if their position or checksum has changed.
- * @returns the ids of the updated requests, which the caller must pass to `settleFollowed`
+ * recalls. Retries failed files if their position or checksum has changed. The caller must pass the returned request
+ * ids to `settleFollowed`.
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {

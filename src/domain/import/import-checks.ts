@@ -187,8 +187,8 @@ export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows in the table `incoming` whose paths would be both a file and a directory, together with the other rows
- * and the catalogue. Keeps rows of known files. If a file clashes with files below its path, deletes the row of the
- * file above. If another import adds a clashing file after this check, `refuseDirectories` rejects the import.
+ * and the catalogue. Keeps rows of known files. If the path of a new file is also the directory of other files, keeps
+ * only those other files.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);

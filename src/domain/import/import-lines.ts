@@ -42,9 +42,7 @@ export interface BadName {
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /**
-   * Whether, and with which valid form, the row has an invalid name. The row's remaining fields are then not checked.
-   */
+  /** The row's invalid name. If this field is set, the row's remaining fields were not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -151,7 +149,7 @@ export interface LineReader<Row> {
   /**
    * Returns the row that ends on this line, or an error if the row is invalid. Returns undefined if no row ends on this
    * line.
-   * @throws RowError if the remaining lines of the file cannot be parsed
+   * @throws RowError if the following lines cannot be parsed
    */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;

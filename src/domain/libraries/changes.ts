@@ -94,8 +94,7 @@ function checkName(given: string): string {
 
 /**
  * Changes a library. Engines use the new settings without a restart, and might repeat reads that are running.
- * @throws NotFoundError; InvalidInputError, also if the library is the first library or the settings would change its
- * type
+ * @throws NotFoundError, InvalidInputError
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
   const action = actionOf('setLibrary', input);
@@ -233,7 +232,7 @@ const MOST_STALE = 1000;
 /**
  * Removes a library that does not have files in the catalogue. Does not change anything in the tape system. With
  * `force`, removes the library even if staged files cannot be released.
- * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls
+ * @throws NotFoundError, InvalidInputError, InUseError
  */
 export async function removeLibrary(
   ctx: Context,

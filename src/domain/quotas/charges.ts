@@ -1,11 +1,7 @@
 /**
- * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain.
- *
- * A single statement checks and charges a quota, so concurrent requests never exceed the quota. A request may fill a
- * quota exactly.
- *
- * The number of unknown paths is a column of the quota's row, which stays locked from the update to the commit. When
- * files at unknown paths enter the catalogue, src/domain/requests/joins.ts subtracts those paths from the number.
+ * Charges quotas, and counts unknown paths, which are paths that requests list but the catalogue does not contain. A
+ * single statement checks and charges a quota, so concurrent requests never exceed the quota. The number of unknown
+ * paths is a column of the quota's row, which stays locked from the update to the commit.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';

@@ -136,8 +136,8 @@ export interface RemovedQuota {
 
 /**
  * Removes a quota, its members, and the user's memberships, webhooks and tokens. A removed quota is not listed, and
- * requests cannot be charged to it, until `setQuota` restores it. Ended requests can still be read by id.
- * @throws InvalidInputError, UnknownUserError, or InUseError if the user has live requests
+ * requests cannot be charged to it, until `setQuota` restores it.
+ * @throws InvalidInputError, UnknownUserError, InUseError
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (auditEntry) => {

@@ -41,9 +41,8 @@ export const SEND_SECONDS = 900;
 
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
- * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn whether to apply the rates. If false, the oldest email is claimed.
- * @param options.send must not throw, and must end within `SEND_SECONDS`
+ * If the sender dies, the email is due again when the claim expires. The function `send` must not throw, and must end
+ * within `SEND_SECONDS`.
  */
 export async function claimMail(
   ctx: Context,
@@ -151,9 +150,8 @@ const MINUTE_SECONDS = 60;
 
 /**
  * Returns SQL for the time at which the rate allows another email: one minute after the oldest of the last `rate`
- * claims. The time is null if the rate allows an email now. Includes claims slightly later than `now`, because another
- * engine might have just made them. Ignores claims much later than `now`, because the clock was set back after these
- * claims.
+ * claims. The time is null if the rate allows an email now. Ignores claims much later than `now`, because the clock was
+ * set back after these claims. `which` selects the counted emails `m`.
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
