@@ -19,7 +19,7 @@ export const boot = readBoot();
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /** Start time of the database server. A copy of the database usually runs on a server with another start time. */
+  /** Start time of the database server. A copy of the database runs on a server with another start time. */
   started: string;
   directory: string | null;
   inode: string | null;

@@ -241,6 +241,7 @@ async function estimateRange(
 export interface Price {
   /** Amount as a number with two to six decimal places. */
   amount: string;
+  /** ISO 4217 code. */
   currency: string;
 }
 

@@ -275,7 +275,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await getRequest(ctx, id);
   const ended = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {});
+  finished.catch(() => {}); // awaited below
   let last: RequestEnd | undefined;
   for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
     if (last && !hasMoved(last.end, end)) continue;
