@@ -1,8 +1,8 @@
 /**
- * Creates directories in the restore area, and removes a directory when it no longer contains a copy. The database does
- * not list these directories. Tapegate removes an empty directory if it has the owner, group and mode that Tapegate
- * sets. Only trusted users can create a directory with these attributes (`exposure.ts`), and Tapegate recreates a
- * removed directory when a copy needs it.
+ * Creates directories in the restore area, and removes empty ones.
+ *
+ * Tapegate removes an empty directory only if its owner, group and mode are the ones that Tapegate sets. Only trusted
+ * users can create such a directory (`exposure.ts`).
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -28,34 +28,31 @@ import {
   syncDirectory,
 } from './restore-area.js';
 
-/** Mode of all directories that older versions of Tapegate created. */
+/** Mode of the directories that older versions of Tapegate created. */
 const EARLIER_MODE = 0o755;
 
-/**
- * Maximum number of attempts to create and open a directory. Another engine might remove an empty directory after it is
- * created and before it is opened.
- */
+/** Maximum number of attempts to create and open a directory that other engines might remove meanwhile. */
 const ATTEMPTS = 5;
 
 /**
- * A new directory's mode until its final mode is set. If an engine is killed before it sets the final mode, this mode
- * shows that the directory is unfinished. Other programs do not use this mode.
+ * Mode of a new directory until Tapegate sets the final mode. A directory that still has this mode after a crash is
+ * unfinished.
  */
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens a copy's directory, and creates it if it is missing. Never creates the mount point, because Tapegate must not
- * write to an unmounted disk.
+ * Opens the directory of a copy, and creates missing directories. Never creates the mount point, because Tapegate must
+ * not write to an unmounted disk.
  * @throws TapeError POLICY if a path component below the mount point is untrusted, or is not a directory
- * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
- *   removed repeatedly
+ * @throws TapeError TRANSIENT if the disk is unavailable or untrusted
+ * @throws Error with code ENOENT if other engines keep removing the directory
  */
 export async function openCopyDirectory(ctx: Context, location: CopyLocation): Promise<Directory> {
   const dir = path.dirname(location.path);
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // if the whole disk is untrusted, let the file wait until an operator has fixed the disk
+    // if the whole disk is untrusted, the file waits until an operator has fixed the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -74,18 +71,17 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories. If an engine was killed before it set a directory's group and mode, sets them. If
- * Tapegate created a directory, and the recorded mode now grants fewer permissions, sets the recorded mode. Does not
- * change other existing directories.
+ * Creates missing directories. Finishes directories that a killed engine left without their final group and mode.
+ * Changes any other existing directory only if Tapegate created it and the recorded mode is now stricter.
  * @param dirs directories, outermost first
- * @throws TapeError POLICY if an existing entry is not a directory; an error with code ENOENT if a parent was just
- * removed
+ * @throws TapeError POLICY if an existing entry is not a directory
+ * @throws Error with code ENOENT if a parent directory was just removed
  */
 async function ensureDirectories(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
   const found: { dir: string; stats: Stats | undefined }[] = [];
   for (const dir of dirs) {
     const stats = await lstat(path.join(root, dir)).catch(ignoreMissing);
-    if (stats && !stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
+    if (stats && !stats.isDirectory()) await (await openExisting(root, dir)).handle.close();
     found.push({ dir, stats });
   }
   const modes = await readDirectoryModes(ctx, dirs);
@@ -97,7 +93,6 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
   }
 }
 
-/** Sets an existing directory's group and mode if Tapegate created it. */
 async function restrictDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   try {
@@ -109,17 +104,15 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Sets a directory's group and mode. If the group cannot be set, the directory's actual group gets only the permissions
- * that other users have.
+ * Sets a directory's group and mode. If setting the group fails, gives the current group only the permissions that
+ * other users have.
  */
 async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): Promise<void> {
   const hasGroup = gid === null || (await lstat(at)).gid === gid || (await trySetGroup(at, gid));
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/**
- * Returns the modes that `finishDirectory` can set: the wanted mode, and the mode to use if the group cannot be set.
- */
+/** Returns the two modes that `finishDirectory` can set: one with the wanted group, one for a failed group change. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -129,7 +122,7 @@ const trySetGroup = (at: string, gid: number): Promise<boolean> =>
     () => false,
   );
 
-/** Creates a directory whose mode depends neither on the umask nor on the parent. */
+/** Creates a directory with a fixed mode, regardless of the umask and the parent directory. */
 async function createDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   const at = path.join(parent.fdPath, path.basename(dir));
@@ -137,7 +130,6 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
     await mkdir(at, NEW_MODE);
     await finishDirectory(at, wanted);
   } catch (error) {
-    // ignore the error if another engine has created the directory
     if (codeOf(error) !== 'EEXIST') throw nameDirectory(error, parent);
   } finally {
     await parent.handle.close();
@@ -145,18 +137,18 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
 }
 
 /**
- * Returns whether an engine was killed before it set the directory's mode. The set-group-id bit might come from the
- * parent directory.
+ * Returns whether a directory is unfinished, because an engine was killed before it set the mode. Ignores the
+ * set-group-id bit, which the directory might inherit from its parent.
  */
 export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }
 
 /**
- * Removes a copy's directories, innermost first, as long as they are empty and have the owner, group and mode that
+ * Removes the directories of a copy, innermost first, as long as they are empty and have the owner, group and mode that
  * Tapegate sets.
- * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no other job looks
- * for empty directories
+ * @throws AbsentError if the disk is unavailable; other disk errors. The caller must retry, because no periodic job
+ * looks for empty directories
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -165,10 +157,7 @@ export async function removeEmptyDirectories(ctx: Context, location: CopyLocatio
     if (!(await removeIfEmpty(location, dir, wantedDirectory(ctx.config, modes.get(dir))))) return;
 }
 
-/**
- * Removes a directory if it is empty and has the owner, group and mode that Tapegate sets.
- * @returns whether the directory no longer exists
- */
+/** @returns whether the directory no longer exists */
 async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   try {
     const parent = await openExisting(await rootOf(disk), path.dirname(dir));
@@ -188,24 +177,20 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Returns whether a directory has the owner, group and mode that Tapegate sets. If the attributes differ, an operator
- * has changed the directory. Also accepts the marker's owner, because some file servers map owners, and the group of
- * the marker or the parent directory.
+ * Returns whether a directory has the owner, group and mode that Tapegate sets. Also accepts the marker's owner,
+ * because some file servers map owners. Also accepts the group of the marker or of the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // directories created before modes were recorded have DIRECTORY_MODE
+  // directories that were created before Tapegate recorded modes have DIRECTORY_MODE
   const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
-/**
- * Returns whether an error means that a directory must stay because it is in use or protected, or was replaced. After
- * any other error, the removal must be retried.
- */
+/** Returns whether an error means that the directory must stay: it is in use, protected or replaced. */
 function staysForGood(error: unknown): boolean {
   return error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
 }
@@ -217,12 +202,12 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why the contents of a copy's directory might be lost in a crash; undefined if they are durable. */
+/** Returns why a crash might lose the contents of a copy's directory; undefined if the contents are durable. */
 type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
- * Directories that a batch of recalls keeps open. The caller must wait for each call to end before it makes the next
- * call. The methods throw a DiskError if the disk might be at fault.
+ * The directories that a batch of recalls keeps open. The methods must not be called concurrently. The methods throw a
+ * DiskError if the disk might be at fault.
  */
 export class OpenDirectories {
   private readonly ctx: Context;
@@ -244,10 +229,9 @@ export class OpenDirectories {
   }
 
   /**
-   * Returns a copy's directory, and creates it if it is missing. The directory stays open until `close` is called.
+   * Returns the directory of a copy, and creates missing directories. The directory stays open until `close` is called.
    * @param confirm called before a directory is created; throws an error to prevent the creation
-   * @throws the same errors as `openCopyDirectory`; the error from an earlier sync of the directory or one of its
-   * parents
+   * @throws the errors of `openCopyDirectory`; the error of a failed earlier sync of the directory or a parent
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -260,7 +244,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      // record a failure, because the batch's files were moved with the directory
+      // record a failure, because the files of the batch were moved with the directory
       const moved = movedAway(known.directory);
       this.failed.set(key, moved);
       throw moved;
@@ -277,9 +261,7 @@ export class OpenDirectories {
     return directory;
   }
 
-  /**
-   * Syncs the open directories and their parents. A parent directory might be new and not yet synced. Never rejects.
-   */
+  /** Syncs the open directories, and their parents, because a parent might be new. Never rejects. */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),
@@ -290,12 +272,14 @@ export class OpenDirectories {
     return (place) => this.failureOf(place);
   }
 
-  /** Returns whether directories might have been created for a copy. */
   mayHaveCreated(location: CopyLocation): boolean {
     return this.tried.has(path.join(location.mountpoint, path.dirname(location.path)));
   }
 
-  /** Removes a failed copy's empty directories. Never rejects. @returns false if the removal must be retried */
+  /**
+   * Removes the empty directories of a failed copy. Never rejects.
+   * @returns false if the caller must retry the removal
+   */
   async removeEmpty(location: CopyLocation, calls: CallWatch): Promise<boolean> {
     return await callDisk(calls, location, () => removeEmptyDirectories(this.ctx, location)).then(
       () => true,
@@ -303,10 +287,7 @@ export class OpenDirectories {
     );
   }
 
-  /**
-   * Closes the directories. Never rejects, because the directories' contents are already synced, or a failed sync is
-   * recorded.
-   */
+  /** Closes the directories. Never rejects. */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));
   }
@@ -320,7 +301,7 @@ export class OpenDirectories {
     try {
       await callDisk(this.calls, disk, call);
     } catch (error) {
-      // if the directory was removed, it was empty, so nothing was lost
+      // a removed directory was empty, so no data was lost
       if (codeOf(error) !== 'ENOENT') this.failed.set(key, toError(error));
     }
   }
@@ -333,7 +314,7 @@ export class OpenDirectories {
   }
 }
 
-/** Syncs a directory. @throws Error if the directory was moved together with its contents */
+/** Syncs a directory. @throws Error if another process has moved the directory */
 async function syncInPlace(directory: Directory): Promise<void> {
   await directory.handle.sync();
   checkInPlace(directory);

@@ -1,6 +1,6 @@
 /**
- * Markers distinguish a restore disk from the empty directory under its mount point. If the disk's own marker is
- * missing, Tapegate does not write to the mount point, and does not count the disk's copies as missing.
+ * Markers distinguish a restore disk from the empty directory under its mount point. If a disk's own marker is missing,
+ * Tapegate neither writes to the mount point nor counts the disk's copies as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { codeOf, messageOf, quote, TapeError } from '../core/errors.js';
 import { removeOwner } from './owner.js';
 import { readText } from './text.js';
 
-/** Name of the marker. No catalogue path contains a name that begins with `.tapegate-`. */
+/** Name of the marker file. No catalogue path contains a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
 
 export interface MarkedDisk {
@@ -17,9 +17,7 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/**
- * Returns a marker's contents. The marker contains the mount point, so that Tapegate detects swapped disks.
- */
+/** Returns the contents of a marker file. They include the mount point, so that Tapegate detects swapped disks. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
@@ -42,7 +40,10 @@ function unmarked({ mountpoint }: MarkedDisk): string {
   return `the restore disk ${mountpoint} is not mounted, or lost its marker: ${path.join(mountpoint, markerName)} does not exist (disk add --mark creates it)`;
 }
 
-/** Returns whether an open directory is the root of the disk. @param fdPath path of the open directory */
+/**
+ * Returns whether an open directory is the root of the disk.
+ * @param fdPath path to the directory through its open descriptor
+ */
 export async function isRootOf(disk: MarkedDisk, fdPath: string): Promise<boolean> {
   return (await readText(path.join(fdPath, markerName)).catch(() => undefined)) === markerText(disk);
 }
@@ -66,8 +67,8 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 }
 
 /**
- * Returns the marker file's identity: its inode and, if the file system records creation times, its creation time. The
- * identity changes if the file system renumbers its inodes, or if the disk is copied.
+ * Returns the identity of the marker file: its inode and, if available, its creation time. The identity changes if the
+ * file system renumbers its inodes, or if the disk is copied.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
@@ -81,7 +82,7 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
   await unlink(path.join(root, markerName));
 }
 
-/** Writes a disk's marker to the mounted file system, atomically. A second call for the same disk is harmless. */
+/** Writes a disk's marker to the mounted file system, atomically. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {
@@ -90,7 +91,7 @@ export async function writeMarker(disk: MarkedDisk): Promise<void> {
   });
 }
 
-/** Writes a marker under a temporary name. @returns the name */
+/** Writes a marker file under a temporary name, and returns the name. */
 export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   const root = await realpath(disk.mountpoint);
   const name = `${markerName}-${randomUUID()}`;
@@ -108,7 +109,7 @@ export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   }
 }
 
-/** Renames a prepared marker to its final name. @returns false if the prepared marker is missing */
+/** Renames a marker file from its temporary name to its final name. @returns false if the temporary file is missing */
 export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
   const root = await realpath(mountpoint);
   try {
@@ -121,5 +122,5 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
 }
 
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
-  await unlink(path.join(mountpoint, name)).catch(() => {}); // ignore the error, because the file might not exist
+  await unlink(path.join(mountpoint, name)).catch(() => {});
 }

@@ -1,6 +1,6 @@
 /**
- * The owner record of a restore disk or library. The record contains a stamp, and the identity of the database whose
- * engines are allowed to change the disk or library. The engines replace the stamp every few seconds.
+ * The owner record of a restore disk or library: a file with the identity of the database whose engines are allowed to
+ * change the disk or library. The record also contains a stamp, which the engines replace every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
@@ -20,7 +20,6 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** Error codes that mean that an owner record is unreadable or not a regular file. */
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
 /** Thrown if an owner record is damaged or unreadable, although its directory is readable. */
@@ -48,10 +47,9 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record atomically. Does not write the record if another Tapegate has taken the directory since the
- * caller read the record.
- * @param how.isFirst whether to write the record only if the directory does not have one
- * @param how.takes whether to also replace another owner's record
+ * Writes the owner record atomically, unless another Tapegate has taken the directory since the caller read the record.
+ * @param how.isFirst write the record only if the directory does not have one
+ * @param how.takes also replace another owner's record
  * @returns whether the record was written
  */
 export async function writeOwner(
@@ -64,16 +62,16 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // check the owner after the write, because writing to a busy disk might take long
+    // check the owner after the write, because writing to a busy disk can take long
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);
     if (isFirst || !isOwn) await unlink(partial);
     return isOwn;
   } catch (error) {
-    await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
+    await unlink(partial).catch(() => {});
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replace the record: this is safe, because two Tapegates never mark a disk simultaneously
+    // without hard links, replacing the record is safe, because two Tapegates never mark a disk simultaneously
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

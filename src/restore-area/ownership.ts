@@ -2,19 +2,17 @@
  * Fences copies of a database: only one Tapegate is allowed to change the restore disks and libraries, and to send
  * email and webhooks.
  *
- * Each restore disk and library has an owner record (restore-area/owner.ts) with its database's identity and a stamp.
- * An engine's jobs replace the stamp every few seconds, and record each stamp in the database before writing it.
- * Tapegate draws these conclusions:
- * - A record contains another identity: the database was restored from a backup, or another Tapegate has taken over.
- * - A record contains a stamp that the database never recorded: either this database is a copy, or the database of the
- * engine that wrote the stamp.
- * - The database's cluster or directory has changed: the database was copied or moved. An operator must say whether it
- * is a copy.
- * - The database server's start time has changed: the server was restarted, promoted or cloned. Unless all engines
- * stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original database is
- * still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because the disks
- * might not be mounted on its host.
- * - An embedded database is in the same directory as before, and its host has not restarted: the database is not a
+ * Each restore disk and library has an owner record (restore-area/owner.ts) with the identity of its database, and a
+ * stamp. Engines replace the stamp every few seconds, and record each stamp in the database before writing it. Tapegate
+ * draws these conclusions:
+ * - If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
+ * - If the database never recorded a record's stamp, the engine that wrote the stamp uses another copy of the database.
+ * - If the database's cluster or directory has changed, the database was copied or moved. An operator must say which.
+ * - If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
+ * engines stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original
+ * database is still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because
+ * the disks might not be mounted on its host.
+ * - If an embedded database is in the same directory as before, and its host has not restarted, the database is not a
  * copy.
  */
 import { randomUUID } from 'node:crypto';
@@ -43,23 +41,25 @@ import { AbsentError, isRootOf, rootOf } from './marker.js';
 import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './owner.js';
 import { ignoreReplaced, withDirectory } from './restore-area.js';
 
-/** Interval of checks. */
+/** Interval of ownership checks, in milliseconds. */
 export const CHECK_MS = 2000;
 /** Age, in milliseconds, at which an ownership check is outdated and `confirm` repeats it. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waiting times in milliseconds. Tests shorten them. */
+/** Waiting times in milliseconds. Tests shorten these times. */
 export const watching = {
-  /** Time for which a process watches stamps, long enough for a running owner to replace its stamps several times. */
+  /**
+   * Time for which a process watches the stamps: long enough for a running owner to replace each stamp several times.
+   */
   ms: 4 * STAMP_MS,
-  /** Time after which a Tapegate that has lost a directory no longer uses it. */
+  /** Time after which a Tapegate that has lost a directory no longer uses the directory. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
 
 /** A restore disk, or the library that `archive` writes to. */
 export interface OwnedDirectory {
-  /** Disk id, used as the key in `BoundedCalls`. 0 for a library. */
+  /** Disk id, used as the key in `BoundedCalls`; 0 for a library. */
   id: number;
   mountpoint: string;
   isFailing: boolean;
@@ -71,7 +71,10 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** Whether the directory responds; if not, the other fields are from the last successful check. */
+  /**
+   * Whether the directory responds. If the directory does not respond, the other fields are from the last successful
+   * check.
+   */
   isFresh: boolean;
 }
 
@@ -84,8 +87,8 @@ export function ownershipOf(ctx: Context): Ownership {
 }
 
 /**
- * Checks that this Tapegate owns its restore disks and libraries, unless the last check is recent.
- * @throws FencedError
+ * Checks that this Tapegate owns its restore disks and libraries. Skips the check if the last one is recent.
+ * @throws FencedError if another Tapegate owns them
  */
 export async function confirmOwned(ctx: Context): Promise<void> {
   await ownershipOf(ctx).confirm();
@@ -94,19 +97,18 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly reads = new BoundedCalls();
-  /** Last known state of each directory, even if reading it took longer than the time limit. */
   private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. The reasons omit temporary files' random names,
-   * so that the same reason always has the same text.
+   * Reasons why owner records could not be written, keyed by directory. The reasons omit the random names of temporary
+   * files, so that equal reasons have equal texts.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. The epoch identifies the process's own stamps, even if a promoted
-   * standby does not know the stamps.
+   * Epoch in the stamps that this process writes. The epoch lets the process recognise its own stamps even if a
+   * promoted standby does not know them.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -130,8 +132,8 @@ export class Ownership {
 
   /**
    * Checks whether this Tapegate owns its restore disks and libraries.
-   * @param stamps whether to take ownership of directories without an owner, and to replace stamps
-   * @returns the reason why this Tapegate is fenced
+   * @param stamps whether to take directories without an owner, and to replace stamps
+   * @returns why this Tapegate is fenced; undefined if it is not fenced
    */
   async check({ stamps = false } = {}): Promise<string | undefined> {
     this.checking ??= this.checkNow(stamps).finally(() => {
@@ -141,8 +143,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. Before the check, waits while a restarted database server might be a copy,
-   * or another Tapegate might still be running.
+   * Checks whether this Tapegate is fenced. First waits while a restarted database server might be a copy, or another
+   * Tapegate might still be running.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -163,14 +165,14 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether this Tapegate is fenced only until a waiting time ends. If so, an operator does not need to act. */
+  /** Whether the fence ends after a waiting time, without an operator. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
   /**
-   * Whether the time for which this process watches stamps is about to end. Shortly before a process stops watching, it
-   * writes stamps itself. If two copies are watching, one therefore stops the other.
+   * Whether this process will soon stop watching the stamps of a possible other Tapegate. The process then writes
+   * stamps itself. If two copies are watching, one of them therefore sees the other's stamps.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
@@ -179,7 +181,6 @@ export class Ownership {
   /** Records that the engine has stopped cleanly, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // ignore an error, because it only makes the next start take longer
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -190,7 +191,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    // a disk for which an engine on another host has recorded a problem
+    // an engine on another host has recorded a problem with this disk
     const unseenDisk = unseen.find(({ isDisk }) => isDisk);
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.location, location);
@@ -203,7 +204,6 @@ export class Ownership {
     if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
       if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
-    // delete the recorded problem, because the library no longer exists
     for (const { path: library, isDisk } of unseen)
       if (!isDisk) await recordForeignDirectories(this.ctx, library, null);
     this.reason = reason();
@@ -215,7 +215,7 @@ export class Ownership {
 
   /**
    * Makes engines wait after another Tapegate has lost a directory, because that Tapegate might use the directory until
-   * its next check. The lost directory contains this database's stamp, or does not contain an owner record.
+   * its next check.
    * @returns why engines must still wait; undefined if they need not wait
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -250,7 +250,6 @@ export class Ownership {
     return `the database server was restarted or copied: checking for ${watching.ms / 1000} s whether another Tapegate uses the restore disks`;
   }
 
-  /** Returns the database's location: its cluster, its directory, and its server's start time. */
   async findLocation({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
@@ -268,7 +267,7 @@ export class Ownership {
 
   /** Reads the owner records of the restore disks and the library. Skips unavailable directories. */
   async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
-    // skip failing disks, because a call that hangs would occupy a thread
+    // skip failing disks, because a read that hangs would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
     const observeOne = async (directory: OwnedDirectory) => {
       const { mountpoint } = directory;
@@ -283,10 +282,7 @@ export class Ownership {
     return (await Promise.all(directories.map(observeOne))).flat();
   }
 
-  /**
-   * Reads a directory's owner record. @returns undefined if the directory is unavailable @throws an error if the record
-   * cannot be read now
-   */
+  /** @returns undefined if the directory is unavailable @throws Error if the record cannot be read now */
   private async readDirectory(site: SiteIdentity, directory: OwnedDirectory): Promise<ObservedDirectory | undefined> {
     const root = await findOwnedRoot(directory).catch((error: unknown) => {
       if (error instanceof AbsentError) return undefined;
@@ -326,7 +322,7 @@ export class Ownership {
 
   /**
    * Takes ownership of directories without an owner, and replaces the stamps in this Tapegate's directories. Does not
-   * wait until the records are written, because a busy disk might be slow.
+   * wait for the writes, because a busy disk might be slow.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
@@ -348,7 +344,10 @@ export class Ownership {
     }
   }
 
-  /** Logs only once why an owner record could not be written, for example to a library that is mounted read-only. */
+  /**
+   * Logs only once why a directory's owner record could not be written, for example to a library that is mounted
+   * read-only.
+   */
   private reportUnwritten(directory: string, problem: string | undefined): void {
     const before = this.unwritten.get(directory);
     if (problem === undefined) this.unwritten.delete(directory);
@@ -357,7 +356,7 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a new stamp in the database, and returns it. The caller writes the stamp to directories. */
+  /** Records a new stamp in the database, which must happen before the stamp is written to a directory. */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -372,9 +371,9 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
 }
 
 /**
- * Writes an owner record to a directory that has no record, or another Tapegate's record. Opens the directory and checks
- * the open directory, because the disk might have been unmounted: its empty mount point must not get a record.
- * @param how.takes whether to replace another Tapegate's record
+ * Writes an owner record to a directory that does not have one. Checks the opened directory, because the disk might
+ * have been unmounted, and its empty mount point must not get a record.
+ * @param how.takes whether to replace an existing record
  */
 export async function writeNewOwner(
   { id, mountpoint }: OwnedDirectory,
@@ -389,9 +388,9 @@ export async function writeNewOwner(
 }
 
 /**
- * Returns a directory's path, with links resolved.
- * @returns undefined if there is no library, or if the library is empty and might not be mounted
- * @throws AbsentError if the directory is an unavailable restore disk
+ * Returns the path of a directory, with symbolic links resolved.
+ * @returns undefined if the library is missing, or is empty and therefore might not be mounted
+ * @throws AbsentError if the directory is a restore disk that is unavailable
  */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
   if (id !== 0) return await rootOf({ diskId: id, mountpoint });
@@ -406,7 +405,7 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
 async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
-  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // a test's database
+  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // null in tests
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
   // device numbers do not change until the host restarts
@@ -422,7 +421,6 @@ function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): bo
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** Returns a message if the database was copied or moved from one location to another; otherwise undefined. */
 function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))
@@ -433,7 +431,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   return undefined;
 }
 
-/** @returns the reason why a restore disk cannot be used, if another Tapegate owns it */
+/** @returns why a restore disk cannot be used if another Tapegate owns it; undefined if no other Tapegate does */
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));

@@ -1,7 +1,7 @@
 /**
- * Writes a copy to a partial file in the copy's final directory. The partial file's name identifies the recall. Chunks
- * are accepted immediately and written in the background, so that tape and disk work in parallel. A budget limits the
- * memory that all copies from a drive use together.
+ * Writes a copy to a partial file in the copy's final directory. The name of the partial file identifies the recall.
+ * Chunks are queued and written in the background, so that tape and disk work in parallel. A budget limits the memory
+ * that all copies from one drive use together.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -15,24 +15,19 @@ import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptor
 import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
-/**
- * Returns whether an entry with a partial file's name is a regular file. Tapegate gives partial file names only to
- * regular files.
- */
+/** Returns whether an entry is a regular file, as all partial files are. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
- * Removes a copy's partial file, if it exists. Does nothing if a link or file has replaced the copy's directory.
- * @throws TapeError TRANSIENT if the disk is unavailable; other removal errors
+ * Removes the partial file of a copy, if it exists.
+ * @throws TapeError TRANSIENT if the disk is unavailable
+ * @throws Error if the removal fails
  */
 export async function removePartial(location: CopyLocation, name: string): Promise<void> {
   await withCopyIfPresent(location, (_file, directory) => removeEntry(directory, name, isPartial));
 }
 
-/**
- * Returns the stats of a copy's partial file; undefined if the copy does not have a partial file.
- * @throws the same errors as `removePartial`
- */
+/** Returns the stats of a copy's partial file, if it exists. @throws the errors of `removePartial` */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, directory) =>
     lstat(path.join(directory.fdPath, name), { bigint: true }),
@@ -41,7 +36,7 @@ export async function findPartial(location: CopyLocation, name: string): Promise
 }
 
 /**
- * Removes a partial file if it has not changed since `seen` was read.
+ * Removes a partial file, but only if the file has not changed since `seen` was read.
  * @returns whether the partial file no longer exists
  */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
@@ -73,7 +68,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The last sync. Its error must reach the caller, because the kernel reports a sync error only once. */
+  /** The last sync. Its error must reach the caller, because the kernel reports each sync error only once. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Resolves when all writes so far have ended. Rejects with the first write error. */
   private written: Promise<unknown>;
@@ -90,15 +85,15 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    // until the wanted group is set, the file's current group gets only the permissions that other users have
+    // until the group is set, give the file's current group only the permissions that other users have
     this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
   }
 
   /**
-   * Queues a chunk, which the caller must not reuse. Resolves when there is room for the next chunk.
-   * @throws the error that an earlier write caused
+   * Queues a chunk, which the caller must not reuse. Resolves when the budget has room for the next chunk.
+   * @throws the error of an earlier write
    */
   async write(chunk: Uint8Array): Promise<void> {
     const releaseRoom = await this.budget.take({ cost: chunk.length });
@@ -132,17 +127,16 @@ export class PartialFile {
   }
 
   /**
-   * Removes the partial file, but not a different file with the same name. @returns false if the partial file cannot be
-   * removed now
+   * Removes the partial file, but not a different file with the same name.
+   * @returns false if the partial file cannot be removed now
    */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // ignore the error here, because `write` or `finish` throws it
-    // if no file was created, `write` or `finish` throws the error
+    await this.written.catch(() => {}); // `write` or `finish` throws the error
     const fd = await this.opening.catch(() => undefined);
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // ignore the error here, because `finish` throws it
+      await this.close().catch(() => {});
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -151,7 +145,7 @@ export class PartialFile {
   }
 
   /**
-   * Starts a sync for every `syncBytes` bytes, but only after the previous sync has ended.
+   * Starts a background sync after every `syncBytes` bytes, once the previous sync has ended.
    * @throws the previous sync's error
    */
   private async syncAhead(bytes: number): Promise<void> {
@@ -163,12 +157,12 @@ export class PartialFile {
     this.syncing.catch(() => {}); // prevents an unhandled rejection; the next sync, or `finish`, throws the error
   }
 
-  /** Closes the descriptor only once, because another file might soon get the same descriptor number. */
+  /** Closes the file descriptor only once, because another file might soon get the same number. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {}); // a sync might still use the descriptor
+    await this.syncing.catch(() => {});
     await closeFile(fd);
   }
 
@@ -207,14 +201,10 @@ async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
 interface PartialOwner {
   fileId: bigint;
   driveId: number;
-  /** The drive's epoch when the recall began. */
   epoch: bigint;
 }
 
-/**
- * Returns the name of a recall's partial file. The name is short enough for any file system, however long the file's
- * own name is.
- */
+/** Returns the name of a recall's partial file, which is short enough for any file system. */
 export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
 }

@@ -1,9 +1,10 @@
 /**
  * Recognises the copies on a disk after all inodes have changed. Inodes change if a disk is copied to another file
- * system, or if its file system renumbers them at each mount. A copy with the recorded size and times is recognised
- * without reading its bytes. If only the ctime differs, the copy's bytes are compared with its checksum, and the new
- * inode is recorded. Two engines never compare a disk's copies simultaneously. If a run is killed, the next run
- * continues after the last recorded page.
+ * system, or if its file system renumbers them at each mount.
+ *
+ * A copy with the recorded size and times is recognised without reading its bytes. If only the ctime differs, Tapegate
+ * compares the copy's bytes with the recorded checksum, and records the new inode. A killed run continues after the
+ * last recorded page of copies.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -33,7 +34,6 @@ const RUN_BYTES = 6n * 10n ** 9n;
 interface Run {
   stop: AbortSignal;
   disks: FailingDisks;
-  /** Total size of the copies compared so far, in bytes. */
   bytes: bigint;
 }
 
@@ -60,7 +60,7 @@ export class Renumbering {
     }
   }
 
-  /** Compares the copies on a disk with their records. @returns whether all copies were examined */
+  /** @returns whether all copies on the disk were compared with their records */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
@@ -73,7 +73,7 @@ export class Renumbering {
       const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
       const copies = limitBytes(page);
       const examined = await callEach(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
-      if (examined.length < copies.length) return false; // some copies could not be read
+      if (examined.length < copies.length) return false;
       const renumbered = examined.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
       adopted += await adoptRenumbered(ctx, renumbered);
       const isLast = copies.length === page.length && page.length < PAGE;
@@ -103,8 +103,8 @@ async function runOnDisk<T>(
 }
 
 /**
- * Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. Progress is recorded only after all
- * returned copies have been compared.
+ * Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. The caller records progress only
+ * after it has compared all returned copies.
  */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
@@ -116,8 +116,8 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 }
 
 /**
- * Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the run's total. A copy
- * with the recorded ctime was recognised without a comparison, and does not need a new record.
+ * Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the total of the run. A
+ * copy with the recorded ctime does not need a new record.
  */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];

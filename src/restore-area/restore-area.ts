@@ -1,10 +1,11 @@
 /**
  * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
- * A copy is written under a temporary name in its final directory, synced and renamed, so that any file with a final
- * name is complete. No path leads outside the mount point: each directory is used through an open handle, and the
- * kernel has confirmed its path. Even if the process is killed, it leaves at most a partial file, whose name identifies
- * the recall.
+ * A copy is written under a temporary name in its final directory, synced and renamed, so any file with a final name is
+ * complete. A killed process leaves at most a partial file, whose name identifies the recall.
+ *
+ * No path leads outside the mount point: each directory is used through an open descriptor, and the kernel has
+ * confirmed its path.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -14,7 +15,6 @@ import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Location of a copy. The copy need not exist. */
 export interface CopyLocation extends MarkedDisk {
-  /** Logical path. */
   path: string;
 }
 
@@ -23,8 +23,8 @@ export interface Directory {
   fdPath: string;
   handle: FileHandle;
   /**
-   * The directory's path when it was opened, with links resolved. `root` is the mount point of the directory's disk,
-   * with links resolved.
+   * The directory's path when it was opened, with symbolic links resolved. `root` is the mount point, with symbolic
+   * links resolved.
    */
   path: string;
   root: string;
@@ -33,16 +33,17 @@ export interface Directory {
 const HAS_FD_PATHS = process.platform === 'linux';
 
 /**
- * Returns whether an operator has moved an open directory. If so, new files in it would not be at their expected paths.
- * A removed directory does not count as moved.
+ * Returns whether an operator has moved an open directory. If so, new files in the directory would have wrong paths. A
+ * removed directory does not count as moved.
  */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
 
 /**
- * Checks that an open directory is still at its path.
- * @throws Error if the directory was moved; an error with code ENOENT if the directory was removed
+ * Checks that an open directory still has the same path.
+ * @throws Error if the directory was moved
+ * @throws Error with code ENOENT if the directory was removed
  */
 export function checkInPlace(directory: Directory): void {
   const currentPath = readPath(directory);
@@ -54,15 +55,14 @@ export function movedAway({ path }: Directory): Error {
   return new Error(`the directory ${path} was moved while files were being restored into it`);
 }
 
-/** Returns an open directory's current path. Does not access the disk. */
+/** Returns the current path of an open directory, without access to the disk. */
 function readPath({ fdPath, path }: Directory): string {
   return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
 
-/** Returns the path that the kernel reports for a removed directory. */
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** In an error message, replaces the path through the descriptor with the directory's path. @returns the error */
+/** Replaces the path through the descriptor with the directory's path in an error message. @returns the error */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
@@ -77,9 +77,9 @@ function justRemoved(path: string): Error {
 }
 
 /**
- * Opens a copy's directory and calls `use` with the copy's path.
+ * Opens the directory of a copy, and calls `use` with the path of the copy.
  * @param use receives a path that no later rename or link can redirect; the copy itself might be missing
- * @throws an error with code ENOENT if the directory is missing; other errors that `openExisting` throws
+ * @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting`
  */
 export async function withCopy<T>(
   location: CopyLocation,
@@ -90,7 +90,7 @@ export async function withCopy<T>(
   );
 }
 
-/** Opens a directory, passes it to `use`, and closes it. @throws the same errors as `openExisting` */
+/** Opens a directory, passes it to `use`, and closes it. */
 export async function withDirectory<T>(
   root: string,
   dir: string,
@@ -107,8 +107,8 @@ export async function withDirectory<T>(
 }
 
 /**
- * Opens a copy's directory and calls `use` with the copy's path. Returns undefined if the directory or the file is
- * missing, or if a link or file has replaced the directory.
+ * Like `withCopy`, but returns undefined if the directory or file is missing, or a link or file has replaced the
+ * directory.
  */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
@@ -117,25 +117,22 @@ export async function withCopyIfPresent<T>(
   return await withCopy(location, use).catch(ignoreReplaced);
 }
 
-/** Ignores errors that mean that a directory is missing, or was replaced by a link or file. */
+/** Ignores an error if it means that a directory is missing, or that a link or file has replaced the directory. */
 export function ignoreReplaced(error: unknown): undefined {
   const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
-/**
- * Syncs a directory.
- * @throws an error with code ENOENT if the directory is missing; other errors that `openExisting` throws
- */
+/** Syncs a directory. @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting` */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }
 
 /**
  * Opens an existing directory below the mount point.
- * @param root the mount point, with links resolved
- * @throws TapeError POLICY if a path component is a link or is not a directory; an error with code ENOENT if the
- *   directory is missing
+ * @param root the mount point, with symbolic links resolved
+ * @throws TapeError POLICY if a path component is a link or is not a directory
+ * @throws Error with code ENOENT if the directory is missing
  */
 export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));
@@ -162,9 +159,9 @@ export async function openExisting(root: string, dir: string): Promise<Directory
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. An NFS client can remember that a name is missing, even after another host has created an entry
- * with that name. Opening the parent directory makes the client ask the server again whether the name exists. Therefore
- * this function opens all parents, from the mount point down, before it reports a directory as missing.
+ * Opens a directory. An NFS client can remember a name as missing although another host has created an entry with that
+ * name. The client asks the server again when a process opens the parent directory. Therefore this function opens all
+ * parents, from the mount point down, before it reports a directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {
@@ -175,7 +172,7 @@ async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   const above: string[] = [];
   for (let dir = wanted; dir !== root; above.unshift(dir)) dir = path.dirname(dir);
   for (const dir of above) {
-    const opened = await openPath(dir).catch(() => undefined); // ignore a missing or unreadable directory
+    const opened = await openPath(dir).catch(() => undefined);
     await opened?.close();
   }
   return await openPath(wanted);
@@ -185,12 +182,11 @@ function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Describes the entry at a directory's path, if it is not a directory and therefore could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of symbolic links';
   if (code !== 'ENOENT') return undefined;
-  // ignore the error: there is no entry at the path, not even a link
+  // an error means that the path has no entry, not even a link
   const stats = await lstat(wanted).catch(() => undefined);
   return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

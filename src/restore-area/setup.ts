@@ -1,6 +1,6 @@
 /**
- * Registers and marks restore disks. Tapegate marks a new disk if it is certainly mounted. From then on, only the
- * marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
+ * Registers and marks restore disks. Tapegate marks a new disk only if the disk is certainly mounted. From then on,
+ * only the marker identifies the disk, because the empty directory under a mount point looks like an empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -37,17 +37,14 @@ import { findForeign, ownershipOf } from './ownership.js';
 import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
-/**
- * `mkdir` options for the mount points that Tapegate creates. Other users do not get write permission, regardless of
- * the umask.
- */
+/** `mkdir` options for new mount points. Other users never get write permission, regardless of the umask. */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
 /**
- * Creates a restore disk in the data directory if the site does not have any. Marks new disks that are certainly
- * mounted.
+ * Creates a restore disk in the data directory if the site does not have any restore disks. Marks new disks that are
+ * certainly mounted.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -69,12 +66,11 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it. A registered disk can be changed while it is not
- * mounted.
+ * Registers a restore disk, or changes its allocation, and marks it. A registered disk can be changed while it is
+ * unmounted.
  * @param input.create whether to create a missing mount point, as a directory on the parent file system
- * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
- * its copies
- * @returns the disk and, if it could not be marked, the reason. No copy is stored on an unmarked disk
+ * @param input.mark whether to accept the mounted file system even if the disk already has a marker or lacks its copies
+ * @returns the disk and, if marking failed, the reason. Tapegate stores no copy on an unmarked disk
  * @throws InvalidInputError
  */
 export async function addDisk(
@@ -84,7 +80,7 @@ export async function addDisk(
   await ownershipOf(ctx).require();
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check the path before creating the directory
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal);
     await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -110,8 +106,8 @@ export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<vo
 }
 
 /**
- * Rejects an untrusted directory. Does not check registered disks, because engines suspend untrusted disks, and
- * `doctor` reports them.
+ * Rejects an untrusted directory. Skips registered disks, because engines suspend untrusted disks, and `doctor` reports
+ * them.
  */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -121,8 +117,8 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 }
 
 /**
- * Rejects a missing mount point, because creating it would let Tapegate store an unmounted disk's files on the parent
- * file system.
+ * Rejects a missing mount point. Creating it would let Tapegate store an unmounted disk's files on the parent file
+ * system.
  */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -141,7 +137,6 @@ async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} ${problem}`);
 }
 
-/** Resolves the links in the existing part of a path. */
 async function findReal(wanted: string): Promise<string> {
   const above = path.dirname(wanted);
   return await realpath(wanted).catch(async (error: unknown) => {
@@ -151,9 +146,10 @@ async function findReal(wanted: string): Promise<string> {
 }
 
 /**
- * Removes a restore disk and its marker. Does not remove other files on the disk.
- * @returns the removed disk and, if its marker could not be removed, the reason
- * @throws NotFoundError; InUseError if the disk contains copies, or if recalls will store copies on it
+ * Removes a restore disk and its marker, but no other files on the disk.
+ * @returns the removed disk and, if removing the marker failed, the reason
+ * @throws NotFoundError
+ * @throws InUseError if the disk contains copies, or if recalls will store copies on it
  */
 export async function removeDiskAndMarker(
   ctx: Context,
@@ -170,7 +166,6 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Free bytes on the file system. If null, `problem` says why the number is unknown. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
@@ -178,7 +173,7 @@ export interface DiskState extends DiskRow {
 
 /**
  * Returns the restore disks with their free space. If this host cannot measure a disk, returns the free space that an
- * engine last recorded.
+ * engine recorded last.
  */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const disks = await listDisks(ctx);
@@ -205,8 +200,8 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 const MAX_PROOFS = 100;
 
 /**
- * Marks a disk that has not been marked yet, unless the database lists copies on it and all of them are missing. A
- * second call for the same disk is harmless.
+ * Marks a disk that does not have a marker yet. Does not mark the disk if the database lists copies on it and all of
+ * them are missing.
  * @returns why the disk does not have a marker; undefined if it has one
  */
 export async function ensureMarked(
@@ -225,7 +220,6 @@ export async function ensureMarked(
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, MAX_PROOFS);
     if (isMarked) {
-      // the process that recorded the marker might have died before putting it in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it might not be mounted (disk add --mark accepts it as it is)`;
@@ -238,18 +232,14 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether a disk's file system ignores differences of case or Unicode normalisation in names, unless this is
- * already recorded.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names, unless this is already recorded.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/**
- * Checks and records again how a disk's file system compares names, because the file system might have been replaced.
- */
+/** Checks again how a disk's file system compares names, because the file system might have been replaced. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  // if the disk is not writable now, a later call checks again
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
@@ -268,21 +258,20 @@ export async function foldsNames(root: string): Promise<boolean> {
       return found.some((stats) => stats !== undefined);
     });
   } finally {
-    // ignore an error, for example because another user has created a file in the directory
     await rmdir(dir).catch(() => {});
   }
 }
 
 /**
- * Marks a disk for the first time. Does not mark a disk that another host has already marked, because this host might
- * see only the directory under the mount point.
+ * Marks a disk for the first time. Skips a disk that another host has already marked, because this host might see only
+ * the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  // if an error occurs after the marker's name is recorded, the next call puts the marker in place
+  // if an error occurs after the marker's name is recorded, the next call creates the marker file
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process on this host might have recorded its marker earlier, but not put it in place
+  // another process on this host might have recorded its marker, but not yet created the marker file
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 
@@ -294,7 +283,7 @@ async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoi
 async function hasAnyCopy(root: string, copies: readonly RecordedCopy[]): Promise<boolean> {
   const found = await Promise.all(
     copies.map(async (copy) => {
-      const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // missing
+      const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined);
       return stats !== undefined && matchesRecord(copy, stats);
     }),
   );

@@ -1,9 +1,9 @@
 /**
- * Measures the actual free space on restore disks, because other programs can fill them.
+ * Measures the actual free space on restore disks, because other programs can fill the disks.
  *
- * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
- * most a second, and only while the disk's row in the database is unchanged. A disk that does not respond in time is
- * skipped until it responds.
+ * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is valid for at
+ * most a second, and only while the disk's row in the database is unchanged. Tapegate skips an unresponsive disk until
+ * the disk responds again.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -18,7 +18,7 @@ import { AbsentError, rootOf } from './marker.js';
 
 /** Total bytes of a file system, and bytes that are free for unprivileged users. */
 export interface FileSystem {
-  /** Device number, which is equal for disks that share a file system. */
+  /** Device number, which is equal for disks on the same file system. */
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
@@ -29,8 +29,8 @@ export interface FileSystem {
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size. Both are unsigned numbers from `statfs`. Limits the result,
- * because a file system of unlimited size might report more bytes than the database can store.
+ * Multiplies a number of blocks by the block size, both unsigned numbers from `statfs`. Limits the result to what the
+ * database can store, because a file system of unlimited size might report more.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -42,7 +42,7 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not report its size');
   const { dev } = await stat(mountpoint, { bigint: true });
-  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 inodes means that the number of inodes is not limited
+  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 inodes means that the file system does not limit inodes
   return {
     name: String(dev),
     totalBytes: bytesOfBlocks(blocks, bsize),
@@ -56,9 +56,7 @@ function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
-/**
- * Returns the bytes to keep free for overhead such as partial blocks and directories: 1 % of the disk, at most 1 GiB.
- */
+/** Returns the bytes to keep free for partial blocks and directories: 1 % of the disk, at most 1 GiB. */
 export function marginOf({ totalBytes }: FileSystem): bigint {
   const hundredth = totalBytes / 100n;
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
@@ -75,19 +73,16 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/** Measures the free space on disks. An engine's drives share one instance, because all of them use the same disks. */
+/** Measures the free space on disks. All drives of an engine share one instance. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /**
-   * The last measurement. Each measurement starts only after the previous one has ended. This wait does not count
-   * towards a disk's time limit.
-   */
+  /** The last measurement. The next measurement waits for it. */
   private queue: Promise<unknown> = Promise.resolve();
-  /** Called if a disk cannot be measured. Must not block. */
+  /** Called if measuring a disk fails. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
   /** @param of.host name of this host in recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
@@ -102,8 +97,8 @@ export class DiskGauge {
   }
 
   /**
-   * Returns each disk's free space, keyed by disk id. The caller must pass all disks, because some of them might share
-   * a file system.
+   * Returns the free space of each disk, keyed by disk id. The caller must pass all disks, because some of them might
+   * share a file system.
    */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));
@@ -123,7 +118,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // reuse a recent problem, even if the disk's database row has changed
+    // reuse a recent problem, even if the disk's row in the database has changed
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;
@@ -141,7 +136,7 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. The engine calls this method after each suspension or resumption. */
+  /** Clears cached measurements. The engine calls this method whenever a disk is suspended or resumed. */
   clearCache(): void {
     this.known.clear();
   }
@@ -162,7 +157,7 @@ export class DiskGauge {
 
 /**
  * Measures the free space on a disk.
- * @param group TAPEGATE_RESTORE_GROUP
+ * @param group value of TAPEGATE_RESTORE_GROUP
  * @returns the free space, or a problem such as an unresponsive disk
  */
 export async function measureDisk(
@@ -186,8 +181,7 @@ export async function measureDisk(
 
 /**
  * Returns an engine's periodic job, which measures all disks and records the results for processes without access to
- * the disks. Skips disks that are suspended as failing, because `FailingDisks.retry` probes them. Suspends a disk that
- * hangs.
+ * the disks. Skips failing disks, because `FailingDisks.retry` probes them. Suspends a disk that hangs.
  */
 export function createMeasurement(
   ctx: Context,

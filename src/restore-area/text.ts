@@ -1,7 +1,6 @@
-/** Reads small files that Tapegate writes on a restore disk. */
 import { openPlain } from './checksum.js';
 
-/** Maximum number of bytes to read from a file. No marker is longer, because a marker's longest part is a path. */
+/** Maximum number of bytes to read from a file. No marker is longer, because the longest part of a marker is a path. */
 const MOST_BYTES = 16 * 1024;
 
 export async function readText(file: string): Promise<string> {
