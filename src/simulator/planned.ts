@@ -26,7 +26,6 @@ export interface PlannedOptions {
   priorities?: ReadonlyMap<string, number>;
 }
 
-/** The files that a drive reads from its volume, in read order, and the users who requested them. */
 interface ReadPlan {
   order: Arrival[];
   sweep: Sweep;
@@ -42,7 +41,7 @@ export class PlannedStrategy implements Strategy {
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
-  /** Time for which `shares` was last computed, in seconds on the virtual clock. */
+  /** Time of the last update of `shares`, in seconds on the virtual clock. */
   private sharesAt = 0;
 
   constructor(medium: Medium, { isFair = true, priorities = new Map() }: PlannedOptions = {}) {
@@ -68,7 +67,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // whether it is too early to leave the volume
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds;
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -96,21 +95,23 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Returns the schedule's state at the time `now`, which must not be earlier than in the previous call. */
+  /**
+   * Returns the state of the schedule.
+   * @param now seconds on the virtual clock; never earlier than in the previous call
+   */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the unmounted volumes' queues that are large or old enough for a mount. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
   /**
-   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty or does not
-   * contain newly requested files, or if it is other users' turn.
+   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, omits newly
+   * requested files, or serves the wrong users.
    */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);

@@ -14,13 +14,13 @@ export interface Drive {
 export interface Strategy {
   arrive(file: Arrival): void;
   /**
-   * Chooses the next file for a drive, removes it from the waiting files, and returns it. `mounted` contains the
-   * volumes that are in other drives.
+   * Chooses the next file for a drive, removes it from the waiting files, and returns it.
+   * @param mounted the volumes in other drives
    */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /**
-   * Returns the time, in seconds, at which `next` must be called again, even if no file is requested and no drive
-   * becomes free.
+   * Returns the time, in seconds, at which the simulator must call `next` again even without a new request or a free
+   * drive.
    */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;
@@ -29,7 +29,7 @@ export interface Strategy {
 export interface Outcome {
   driveHours: number;
   mounts: number;
-  /** Hours from the simulation's start until the last file is read. */
+  /** Hours from the start of the simulation until the last file has been read. */
   spanHours: number;
   waits: Wait[];
 }
@@ -94,13 +94,12 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
     if (next === Number.POSITIVE_INFINITY) break;
     now = next;
   }
-  // add the unmount time of the volumes that are still mounted
   for (const { drive } of drives) if (drive.volume !== undefined) busySeconds += medium.unmountSeconds;
   outcome.driveHours = busySeconds / 3600;
   return outcome;
 }
 
-/** Reads a file. @returns the drive time in seconds */
+/** @returns the drive time in seconds */
 function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: Outcome): number {
   let seconds = 0;
   if (drive.volume !== file.volume) {
@@ -116,9 +115,8 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound on the drive hours needed to read files that are all requested at the start. Assumes one mount
- * per volume, reading at streaming speed, and the lower bound on the locate time from `orderReads`. Returns undefined
- * if a volume has too many files for `orderReads` to compute the bound.
+ * Returns a lower bound on the drive hours for files that are all requested at the start. Assumes one mount per volume,
+ * and reading at streaming speed. Returns undefined if a volume has too many files for `orderReads` to compute a bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

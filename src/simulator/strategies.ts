@@ -1,14 +1,9 @@
-/**
- * Recall strategies that tape archives use, for comparison in the simulator. Tapegate's own strategy is in planned.ts.
- */
+/** Recall strategies of other tape archives, for comparison with Tapegate's strategy (planned.ts). */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import type { Strategy } from './simulate.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/**
- * Reads files in the order in which they were requested. Mounts another volume whenever the next file is on another
- * volume.
- */
+/** Reads files in the order of the requests, and mounts another volume whenever the next file needs it. */
 export function createArrivalOrder(): Strategy {
   const queue: Arrival[] = [];
   return {
@@ -24,8 +19,8 @@ export function createArrivalOrder(): Strategy {
 const SLOTS_PER_USER = 2;
 
 /**
- * django-nla_control's recall strategy. Each drive takes a random request, and reads the request's files in the order
- * in which they are listed. At most two drives serve the same user.
+ * The recall strategy of django-nla_control. Each drive takes a random request, and reads its files in the listed
+ * order. At most two drives serve the same user.
  */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
@@ -85,8 +80,8 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 }
 
 /**
- * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Files on
- * the volume that are requested meanwhile are read before it is unmounted.
+ * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Before
+ * unmounting, also reads files that users have requested meanwhile.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

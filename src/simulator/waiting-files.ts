@@ -1,4 +1,4 @@
-/** The simulator's waiting files on one volume, with totals for each user. */
+/** The waiting files on one simulated volume, with totals for each user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 

@@ -20,9 +20,7 @@ interface BatchOptions {
   seed: number;
 }
 
-/**
- * Creates simultaneous requests for files of equal size that are spread uniformly over volumes.
- */
+/** Creates simultaneous requests for files of equal size, spread uniformly over volumes. */
 export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   const random = createRandom(options.seed);
   return Array.from({ length: options.files }, () => ({
@@ -47,7 +45,7 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/** Parses a trace in CSV format, with the columns in `COLUMNS`. @throws Error with the incorrect line's number */
+/** Parses a trace in CSV format, with the columns in `COLUMNS`. @throws Error with the number of the incorrect line */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)

@@ -1,12 +1,12 @@
 /**
- * The contract of drive libraries. Tapegate decides which of a drive library's volumes to mount, and in which order to
+ * The contract of drive libraries. Tapegate decides which volumes to mount in a drive library, and in which order to
  * read files.
  */
 import { TapeError } from '../core/errors.js';
 
 /**
- * Reports that the volume or its file system is unavailable. A VolumeError does not count as a failure of the file that
- * was to be read. The engine treats any error from `mount` as a VolumeError.
+ * Reports that the volume or its file system is unavailable. A VolumeError does not count against the file that the
+ * engine wanted to read. The engine treats any error from `mount` as a VolumeError.
  */
 export class VolumeError extends TapeError {}
 
@@ -19,28 +19,28 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix an error's cause. If so, the engine suspends the library, and retries after
+ * Returns whether an operator must fix the cause of an error. If so, the engine suspends the library, and retries after
  * longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
 }
 
-/** A file in the catalogue. A library finds the file by position or by path. */
+/** A file in the catalogue. */
 export interface FileOnVolume {
   path: string;
   /**
-   * The file's position on the volume; null if the catalogue does not contain the position. The engine reads a file
-   * without a position only from a library that finds files by path.
+   * The position of the file on the volume; null if unknown. Only libraries that find files by path can read a file
+   * without a position.
    */
   position: bigint | null;
-  /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
+  /** Size in the catalogue, in bytes. The engine compares it with the number of bytes read. */
   size: bigint;
-  /** Checksum, such as `adler32:…`, if the reader compares it with the bytes. */
+  /** Checksum, such as `adler32:…`, if the engine compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the file's first restore. If so, it cannot reveal a read error in that
-   * restore.
+   * Whether Tapegate computed the checksum during the first restore of the file. Such a checksum cannot reveal a read
+   * error in that restore.
    */
   isChecksumTaken?: boolean | undefined;
 }
@@ -50,9 +50,8 @@ export interface FileOnVolume {
  * contract.
  *
  * A library knows volumes and files, but not requests, users or the database. The engine can call a method for several
- * drives concurrently, but never concurrently for the same volume. Every failure is a TapeError, whose class says
- * whether a retry can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in
- * the library.
+ * drives concurrently, but never for the same volume. Every failure is a TapeError, whose class says whether a retry
+ * can help. If the signal aborts, a call rejects with the signal's reason. Any other error is a bug in the library.
  */
 export interface DriveLibrary {
   /**
@@ -62,7 +61,9 @@ export interface DriveLibrary {
 
   /**
    * Mounts a volume, and waits until the volume is readable.
-   * @throws TapeError MEDIA if the library does not have the volume; DriveError; LibraryError
+   * @throws TapeError MEDIA if the library does not have the volume
+   * @throws DriveError
+   * @throws LibraryError
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
@@ -70,43 +71,44 @@ export interface DriveLibrary {
 /** A drive library to which the command `archive` can write. */
 export interface WritableLibrary extends DriveLibrary {
   /**
-   * Opens the library before the first write. If another library replaces the opened library, later writes fail.
+   * Opens the library before the first write. If another directory replaces the opened library, later writes fail.
    * Libraries that are always available do not have this method.
-   * @param make whether to create the library if it is missing
+   * @param make whether to create a missing library
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
    * Finds the last volume whose name matches `names`, and the highest position on it (0 if the volume is empty). A
-   * longer name counts as later than a shorter one.
+   * longer name counts as later than a shorter name.
    */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file to a volume, and creates the volume if it is missing. When the promise resolves, the file is durable;
-   * but if the library has a method `sync`, the file is durable only after `sync`. If the promise rejects, the file is
-   * not created. The caller must not reuse a chunk before the library requests the next chunk. The library rethrows
-   * errors from `bytes` unchanged.
-   * @param position the file's position on the volume; if it is occupied, the library throws an error of the class
-   * PERMANENT
+   * Writes a file to a volume, and creates a missing volume.
+   *
+   * When the promise resolves, the file is durable, unless the library has a method `sync`. If the promise rejects, the
+   * library contains no part of the file. The caller must not reuse a chunk before the library requests the next chunk.
+   * The library rethrows errors from `bytes` unchanged.
+   * @param position the position of the file on the volume. If it is occupied, the library throws a TapeError PERMANENT
    * @returns the number of bytes written
-   * @throws LibraryError if the library does not exist, because `write` never creates a library
+   * @throws LibraryError if the library is missing, because `write` never creates a library
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
   /**
-   * Makes all files written to a volume durable. Syncing many files together is faster than syncing after each file. If
-   * the promise rejects, the caller must assume that files written since the last successful `sync` are not durable.
+   * Makes all files written to a volume durable. Syncing many files together is faster than syncing each file. If the
+   * promise rejects, files written since the last successful `sync` might not be durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {
   /**
-   * Reads a file's bytes in order. The reader owns each chunk, and can reuse its memory. The engine reads files one
-   * after another, in the planned order, and can stop before the end of a file. Rejects if the signal aborts.
-   * @throws TapeError PERMANENT if the volume does not contain the file; VolumeError if the volume fails
+   * Reads the bytes of a file in order. The reader owns each chunk, and can reuse its memory. The engine reads files
+   * sequentially in the planned order, and can stop before the end of a file. Rejects if the signal aborts.
+   * @throws TapeError PERMANENT if the volume does not contain the file
+   * @throws VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 

@@ -1,4 +1,3 @@
-/** Reads a library's files in chunks, and maps file system errors to tape errors. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
 import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';
@@ -14,7 +13,7 @@ const readFd = promisify(fs.read) as (
 ) => Promise<{ bytesRead: number }>;
 
 /**
- * Yields a regular file's bytes. The reader owns each chunk, and can reuse its memory.
+ * Yields the bytes of a regular file. The reader owns each chunk, and can reuse its memory.
  * @param explain converts a read error into the error to throw
  */
 export async function* readFileChunks(
@@ -23,13 +22,13 @@ export async function* readFileChunks(
   explain: (error: unknown) => Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
   let fd: number | undefined;
-  /** The next chunk, which is read while the caller processes the current one. */
+  /** The next chunk, which is read while the caller processes the current chunk. */
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
-    // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
+    // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // does not block, because the file is open and its inode is therefore cached
+    const stats = fs.fstatSync(fd); // does not block, because the inode of an open file is cached
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -76,7 +75,7 @@ const CLASSES: Record<string, ErrorClass> = {
 
 /**
  * Converts a file system error to a TapeError, and returns any other error unchanged.
- * @param missing text that replaces an ENOENT error's message
+ * @param missing message for the error ENOENT
  */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);

@@ -1,7 +1,9 @@
 /**
- * Finds programs and secrets that a host's administrator offers to libraries, as files below `TAPEGATE_LIBRARY_DIR`.
- * Tapegate's operators select programs and secrets by file name. Settings do not contain paths: otherwise, anyone with
- * an operator's token could run any program on the host, and send any file to any server.
+ * Finds the programs and secrets that a host's administrator offers to libraries, as files below
+ * `TAPEGATE_LIBRARY_DIR`.
+ *
+ * Tapegate's operators select programs and secrets by file name, because settings must not contain paths. Otherwise,
+ * anyone with an operator's token could run any program on the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,8 +13,8 @@ import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
 /**
- * Suffix of the file that lists the hosts that are allowed to receive a secret. The file's name begins with the
- * secret's name.
+ * Suffix of the file that lists the hosts that are allowed to receive a secret. The file's name begins with the name of
+ * the secret.
  */
 const HOSTS = '.hosts';
 
@@ -29,8 +31,8 @@ export const programPath = (env: Site['env'], name: string): string => pathOf(en
 export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
- * Checks that a server is allowed to receive a secret. The file `NAME.hosts` lists the hosts that are allowed to
- * receive the secret `NAME`, one per line, with or without a port. Reads the file again for each check.
+ * Checks that a server is allowed to receive a secret. The file `NAME.hosts` lists the allowed hosts for the secret
+ * `NAME`, one per line, with or without a port.
  * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {

@@ -1,6 +1,6 @@
 /**
  * Defines library types. Each library type has a contract, a schema of its settings, a constructor, a directory in
- * src/tape, and a line in kinds.ts. docs/operators/libraries describes the settings.
+ * src/tape, and a line in kinds.ts (docs/operators/libraries).
  *
  * Command-line values are strings, so the schemas also accept numbers and booleans as strings. An empty or null setting
  * counts as missing.
@@ -12,17 +12,15 @@ import type { StagingLibrary, StagingTerms } from './staging.js';
 
 export interface Site {
   name: string;
-  /** Tapegate's data directory on this host. */
   dataDir: string;
-  /** Environment variables of this process. */
   env: Readonly<Record<string, string | undefined>>;
 }
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
   /**
-   * Whether the library finds a file on its volume by position or by path. A library that finds files by path does not
-   * need positions; if the catalogue contains them, the engine still reads files in position order.
+   * Whether the library finds a file on its volume by position or by path. If the catalogue contains positions, the
+   * engine always reads files in position order.
    */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
@@ -40,7 +38,7 @@ export interface StagingKind<Settings = unknown> {
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;
 
 /**
- * Validates settings, and converts each value to its setting's type.
+ * Validates settings, and converts each value to the type of its setting.
  * @throws SettingsError, whose message describes all faults; its `setting` is the setting with the first fault
  */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
@@ -81,7 +79,7 @@ export function expects(expected: string) {
   return { error };
 }
 
-/** Adds an error that says how a setting's value conflicts with other settings. */
+/** Reports that the value of a setting conflicts with other settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
@@ -146,7 +144,7 @@ export const texts = () => listOf(text(LIST));
 
 /**
  * Schema of an HTTP URL. Rejects credentials in the URL, because the database would store them. Error messages omit the
- * URL, because it might contain credentials.
+ * URL for the same reason.
  */
 export const webUrl = () =>
   text().transform((value, ctx) => {
@@ -165,7 +163,10 @@ export interface Wait {
 
 const MOST_MINUTES = 30 * 24 * 60;
 
-/** Settings that say how long files take to arrive on disk, for estimates until Tapegate has measured actual waits. */
+/**
+ * Settings for the time that files take to arrive on disk. Estimates use these settings until Tapegate has measured
+ * actual waits.
+ */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
@@ -178,7 +179,6 @@ export const waitSettings = {
 /**
  * Returns the wait from `waitSettings`, converted from minutes to seconds.
  * @param usual the wait if both settings are missing
- * @returns undefined if both settings and `usual` are missing
  */
 export function readWait(
   ctx: z.RefinementCtx,

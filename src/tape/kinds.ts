@@ -34,8 +34,7 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates the object for a registered drive library. Does not open devices, files or connections, so only the first use
- * shows whether the library is available.
+ * Creates the object for a registered drive library. Only the first use shows whether the library is available.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(
@@ -48,7 +47,7 @@ export function createDriveLibrary(
 }
 
 /**
- * Creates the object for a registered staging library. Does not open connections.
+ * Creates the object for a registered staging library, without opening connections.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createStagingLibrary(
@@ -60,10 +59,7 @@ export function createStagingLibrary(
   throw new SettingsError('kind', `must be a library type that stages files, not ${quote(kind)}`);
 }
 
-/**
- * Validates a library's settings before the library is registered. Does not access the library.
- * @throws SettingsError
- */
+/** Validates the settings of a library before it is registered, without access to the library. @throws SettingsError */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
   parseSettings(found.settings, settings);
@@ -71,8 +67,8 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
 }
 
 /**
- * Returns a staging library's price, wait and prefixes. For a drive library, or for a type or settings that this
- * version of Tapegate does not know, the result is empty.
+ * Returns the price, wait and prefixes of a staging library. For a drive library, or an unknown type or unknown
+ * settings, the result is empty.
  */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {

@@ -1,6 +1,5 @@
 /**
  * The library types `command` and `command-staging`, which run a site's own scripts.
- *
  * - A drive library has scripts that mount a volume, print a file's bytes, and unmount the volume.
  * - A staging library has scripts that request files, report their states, print a file's bytes, and release files.
  */
@@ -37,14 +36,14 @@ const script = () =>
   });
 
 /**
- * Matches names of environment variables that probably contain a secret. Settings must not contain secrets, because
- * they are stored in the database.
+ * Matches names of environment variables that probably contain a secret. Settings must not contain secrets, because the
+ * database stores settings.
  */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
- * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD, could be used to run
- * programs that the host's administrator does not offer.
+ * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD, could run programs that the
+ * host's administrator does not offer.
  */
 const SAFE = /^TAPE(?!GATE)/;
 
@@ -117,8 +116,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
 };
 
 /**
- * Creates the object that runs the scripts. Scripts receive only the environment variables that this function selects,
- * and not the rest of Tapegate's environment.
+ * Creates the object that runs the scripts. Scripts receive only the environment variables that this function selects.
  */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
@@ -224,7 +222,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** For a library without a release script, returns the released files that are on disk or have yet to arrive. */
+/** Returns the released files that are still on disk or will arrive, for a library without a release script. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -1,4 +1,7 @@
-/** Writes the files that a script receives, and parses the file states that the script reports, as JSON lines. */
+/**
+ * Converts between files and JSON lines: writes the files that a script receives, and parses the file states that the
+ * script reports.
+ */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, RetainedFile, StagedFile } from '../staging.js';
@@ -18,7 +21,7 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** Parses a script's output, and checks that it contains only files that were passed to the script. */
+/** Parses a script's output, and checks that the output contains only files that the script received. */
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
@@ -32,7 +35,7 @@ export class Answer {
     this.words = words;
   }
 
-  /** Parses the script's output. @throws ProtocolFault if the output violates the protocol */
+  /** @throws ProtocolFault if the output violates the protocol */
   take(output: Uint8Array): void {
     for (const line of decode(output).split('\n')) if (line.trim() !== '') this.takeLine(line);
   }
@@ -75,7 +78,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // the line is invalid, and the function throws an error
+    // not JSON: throw the error below
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

@@ -1,6 +1,5 @@
 /**
- * Runs a site's scripts with time limits, and maps their exit codes to errors. docs/operators/libraries/command.md
- * lists the exit codes.
+ * Runs a site's scripts with time limits, and maps their exit codes to errors (docs/operators/libraries/command.md).
  */
 import { type ErrorClass, oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
@@ -10,7 +9,7 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the first item of `command`, the program's name, with the program's path. */
+  /** Replaces the first item of `command`, the name of the program, with the path of the program. */
   locate(command: readonly string[]): string[];
 }
 
@@ -24,7 +23,7 @@ export function endSeconds({ killMs }: Caller): number {
  * - `all`: all files in the call; the failure counts against the library;
  * - `volume`: all files on the mounted volume;
  * - `file`: one file of a drive library;
- * - `staged`: one file, which a staging library might not have staged to disk yet.
+ * - `staged`: one file of a staging library, which might not have staged the file yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
@@ -46,7 +45,7 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
-/** A script's maximum output in bytes. The output is limited, because all of it is stored in memory. */
+/** Maximum output of a script, in bytes. Tapegate keeps the whole output in memory. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 /**
@@ -87,9 +86,9 @@ export async function runScript(
 }
 
 /**
- * Yields a script's output as fast as the reader processes it. Stops the script if it neither writes a byte nor exits
- * for `silenceSeconds` seconds.
- * @throws TapeError after the last byte, if the script fails; the exit code determines the error class
+ * Yields a script's output as fast as the reader processes it. Stops the script after `silenceSeconds` seconds without
+ * a byte or an exit.
+ * @throws TapeError after the last byte, if the script fails
  */
 export async function* streamScript(
   caller: Caller,
@@ -134,13 +133,13 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** Matches a line on standard error that says after how many seconds to retry. Error messages omit the line. */
+/** Matches a line on standard error with the number of seconds until a retry. Error messages omit the line. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;
 
 /**
- * @param what the call's name in error messages, such as `mount of "A00001"`
+ * @param what the name of the call in error messages, such as `mount of "A00001"`
  * @returns the error for the script's exit code; undefined if the script succeeded
  */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {

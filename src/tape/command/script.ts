@@ -1,6 +1,6 @@
 /**
- * Runs a site's script without a shell. When the script exits, the rest of its process group is killed. Stores at most
- * a fixed amount of the script's output in memory.
+ * Runs a site's script without a shell. When the script exits, Tapegate kills the remaining processes in its process
+ * group.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -11,9 +11,9 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All of the script's environment variables. The script does not inherit environment variables from this process. */
+  /** All environment variables of the script, which does not inherit any from this process. */
   environment: Readonly<Record<string, string>>;
-  /** The script's standard input; if absent, the script does not receive any input. */
+  /** The standard input of the script; if absent, the input is empty. */
   input?: string;
   /** Whether to read the script's standard output, instead of discarding it. */
   isRead: boolean;
@@ -31,12 +31,11 @@ export interface ScriptEnd {
 const TAIL_BYTES = 8 * 1024;
 
 /**
- * Maximum time to wait for the rest of standard error after the script exits, because a child process might keep it
- * open for longer.
+ * Maximum milliseconds to wait for standard error after the script exits, because a child process might keep it open.
  */
 const TAIL_MS = 1000;
 
-/** Maximum time to wait for a process to end after SIGKILL. A process that hangs in the kernel does not end. */
+/** Maximum milliseconds to wait for a process after SIGKILL. A process that hangs in the kernel does not end. */
 export const GIVE_UP_MS = 2000;
 
 /** Starts a script. @throws LibraryError if the script cannot be started */
@@ -55,9 +54,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/**
- * Error codes for a program that is missing or must not be executed. Trying to start the program again would not help.
- */
+/** Error codes for a program that is missing or not executable, for which a retry is pointless. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -97,14 +94,11 @@ export class Script {
     });
     // without a listener, Node.js discards the output if the script exits before a caller reads it
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // ignore the error, because a script can exit without reading its input
+    child.stdin?.on('error', () => {}); // a script can exit without reading its input
     child.stdin?.end(input);
   }
 
-  /**
-   * Yields the script's standard output, until it ends or the script is stopped. The script blocks while its output is
-   * not read.
-   */
+  /** Yields the standard output of the script. The script blocks while its output is not read. */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of this.child.stdout ?? []) {
@@ -118,8 +112,8 @@ export class Script {
   }
 
   /**
-   * After a script has exited, closes its output when all output has been read and no more arrives. A child process
-   * outside the process group might still keep the output open.
+   * Closes the output of an exited script when no more data arrives. A child process outside the process group might
+   * still keep the output open.
    */
   private drain(output: Readable): void {
     let before = -1;
@@ -135,8 +129,8 @@ export class Script {
   }
 
   /**
-   * Stops the script and its process group with SIGTERM, and later with SIGKILL. If this method is called several
-   * times, `finish` throws the first call's reason.
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. After several calls, `finish` throws
+   * the reason of the first call.
    */
   stop(reason: unknown): void {
     if (this.stopped) return;
@@ -150,7 +144,8 @@ export class Script {
 
   /**
    * Waits until the script has ended.
-   * @throws the reason passed to `stop`; LibraryError if the script could not be started
+   * @throws the reason passed to `stop`
+   * @throws LibraryError if the operating system could not start the script
    */
   async finish(): Promise<ScriptEnd> {
     const end = await this.ended;
@@ -192,7 +187,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // ignore the error, because the group no longer has members
+      // the group no longer has members
     }
   }
 }

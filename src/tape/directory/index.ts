@@ -1,7 +1,4 @@
-/**
- * The library type `directory`. Each volume is a directory, and each position on the volume is a file. File system
- * errors become tape errors.
- */
+/** The library type `directory`, in which each volume is a directory, and each position on the volume is a file. */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
 import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'node:fs/promises';
@@ -22,17 +19,17 @@ export const directory: DriveKind<{ directory: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/** Number of files that are synced concurrently. Concurrent syncs can share one commit of the file system's journal. */
+/** Number of files to sync concurrently. Concurrent syncs can share one commit of the file system's journal. */
 const SYNCS = 8;
 
 /**
- * Creates the object for a library of the type `directory`. @param dir the library's directory, which `openLibrary` can
- * create
+ * Creates the object for a library of the type `directory`.
+ * @param dir the directory of the library, which `openLibrary` can create
  */
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryDirectory(root);
-  /** Paths of files that have been written but not synced, keyed by volume directory. */
+  /** Paths of files that have been written but not synced, keyed by the volume's directory. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -86,7 +83,6 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
   };
 }
 
-/** Returns the last volume whose name matches `names`, and the highest position on it. */
 async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
   const volumes = (await readdir(root)).filter((name) => names.test(name));
   const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
@@ -99,8 +95,8 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
 }
 
 /**
- * Returns the path to a volume's directory. Rejects volume names that lead outside the library, because the catalogue
- * can contain any volume name.
+ * Returns the path to the directory of a volume. Rejects volume names that lead outside the library, because the
+ * catalogue can contain any name.
  */
 function volumeDirectory(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
@@ -113,9 +109,7 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-/**
- * Returns whether the name `a` is later than the name `b`. The numbers at the ends of both names are padded with zeros.
- */
+/** Returns whether the name `a` is later than the name `b`. Pads the numbers at the ends of the names with zeros. */
 const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
@@ -157,7 +151,7 @@ function readFile(
   });
 }
 
-/** Reports that the bytes to write could not be read. A SourceError does not count against the tape. */
+/** Reports that the source of the bytes to write is unreadable. A SourceError does not count against the tape. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -198,7 +192,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
+      // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
@@ -217,13 +211,13 @@ function classify(error: unknown, where: string): unknown {
 
 /**
  * Name of the marker file in each library that Tapegate has created. An empty directory without this file might be an
- * unmounted mount point. The file's name is not a valid volume name.
+ * unmounted mount point. The name is not a valid volume name.
  */
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories in a library. Only the owner is allowed to read tape copies, because the copies do not store the
- * original files' modes.
+ * Mode of directories in a library. Tape copies do not store the modes of the original files, so only the owner is
+ * allowed to read them.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -231,8 +225,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * The directory's device and inode when the library was opened. If they have changed, a file system is mounted over
-   * the directory, or another directory has replaced it.
+   * Device and inode of the directory when the library was opened. A change means that another file system is mounted
+   * there, or that another directory has replaced it.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -240,11 +234,6 @@ class LibraryDirectory {
     this.root = root;
   }
 
-  /**
-   * Opens the library for writing.
-   * @param make whether to create the library if it is missing or empty
-   * @throws LibraryError
-   */
   async open(make: boolean): Promise<void> {
     if (make) await this.make();
     else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
@@ -267,14 +256,14 @@ class LibraryDirectory {
     );
   }
 
-  /** Rejects a library that is empty, because its file system is probably not mounted. @throws LibraryError */
+  /** Rejects an empty library, because its file system is probably not mounted. @throws LibraryError */
   async expect(volume: string): Promise<void> {
     const isEmpty = await this.isEmpty(`, which should contain the volume ${volume},`);
     if (isEmpty)
       throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
-  /** Rejects the library if another directory has replaced the one that was opened. @throws LibraryError */
+  /** Rejects the library if another directory has replaced the opened directory. @throws LibraryError */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
@@ -282,7 +271,7 @@ class LibraryDirectory {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
-  /** Creates a volume's directory, and syncs the library's directory. Does not create the library if it is missing. */
+  /** Creates the directory of a volume, and syncs the parent directory. Does not create a missing library. */
   async makeVolume(directory: string): Promise<void> {
     await this.check();
     try {
@@ -293,7 +282,7 @@ class LibraryDirectory {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      // remove the new directory, because it is not in the library that was opened
+      // remove the new directory, because another directory has replaced the library
       await rmdir(directory).catch(() => {});
       throw error;
     });
@@ -334,13 +323,13 @@ class LibraryDirectory {
 }
 
 /**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. The name has the same
- * prefix as a restore disk's marker file. A library that contains only this file counts as empty.
+ * Name of the file that records which Tapegate installation owns a library or a restore disk. A library that contains
+ * only this file counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 
 /**
- * Returns whether a library is empty, apart from the file `ownerName`. An empty library might be an unmounted mount
+ * Returns whether a library contains no file other than `ownerName`. An empty library might be an unmounted mount
  * point.
  */
 export async function isEmptyLibrary(root: string): Promise<boolean> {

@@ -1,4 +1,4 @@
-/** Sends HTTP requests through undici, with time limits. Error messages contain the server's name. */
+/** Sends HTTP requests through undici, with time limits. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -12,10 +12,7 @@ export interface TimeLimits {
   connectMs: number;
   /** Time limit from opening the connection to receiving the response head. */
   answerMs: number;
-  /**
-   * Time limit between two chunks of a response body. The time that the reader spends on a chunk does not count towards
-   * this limit.
-   */
+  /** Time limit between two chunks of a response body. Excludes the time that the reader spends on a chunk. */
   silenceMs: number;
 }
 
@@ -38,15 +35,16 @@ export interface ResponseHead {
 /** A response. The caller must read or destroy the response body. */
 export interface Answer {
   response: ResponseHead;
-  /** The request's URL without its query, for error messages. */
+  /** URL of the request without its query, for error messages. */
   name: string;
   /**
    * Yields the response body. Can be called only once. Closes the connection if the reader stops before the end.
-   * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason if
-   * the signal aborts
+   * @throws LibraryError if the body breaks off
+   * @throws SilentServerError if no bytes arrive in time
+   * @throws the signal's reason if the signal aborts
    */
   read(): AsyncGenerator<Buffer>;
-  /** Closes the connection, unless the body was read completely. */
+  /** Closes the connection, unless the caller has read the whole body. */
   destroy(): void;
 }
 
@@ -63,13 +61,12 @@ interface PoolOptions {
   limits: TimeLimits;
   /** Maximum number of connections to each server. */
   sockets: number;
-  /** Returns the certificate authorities and the client certificate for a new TLS connection. */
   secure: () => Promise<SecureContextOptions>;
 }
 
 /**
- * Connection pools, keyed by origin. undici's `Agent` is not used, because it can drop a new pool when a connection in
- * the previous pool closes late.
+ * Connection pools, keyed by origin. undici's `Agent` can drop a new pool when a connection in the previous pool closes
+ * late, so this module does not use it.
  */
 export class Pools {
   readonly limits: TimeLimits;
@@ -112,8 +109,9 @@ export class Pools {
 
 /**
  * Sends a request and waits for the response head. The caller must read or destroy the response body.
- * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason if the signal
- *   aborts
+ * @throws LibraryError if the connection fails
+ * @throws SilentServerError on a timeout
+ * @throws the signal's reason if the signal aborts
  */
 export async function exchange({ pools, url, method, headers, body, signal }: Exchange): Promise<Answer> {
   const name = nameOf(url);
@@ -121,8 +119,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
     const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
-    // use `untilAborted`, because undici does not notice that a waiting request was aborted until a connection becomes
-    // free
+    // use `untilAborted`, because undici ignores an abort while a request waits for a free connection
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
     return {
@@ -161,7 +158,7 @@ export async function discard(answer: Answer, signal: AbortSignal): Promise<void
 
 /**
  * Returns a response body as text.
- * @throws LibraryError if the body is longer than `maxBytes`; the errors from `Answer.read`
+ * @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read`
  */
 export async function readText(answer: Answer, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
@@ -174,7 +171,6 @@ export async function readText(answer: Answer, maxBytes: number): Promise<string
   return Buffer.concat(chunks).toString();
 }
 
-/** Joins a repeated header's values with commas. */
 function joined(headers: IncomingHttpHeaders): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value ?? []].flat().join(', ')]));
 }
@@ -191,7 +187,7 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
 
-/** Returns a URL for error messages. Omits the query, which might contain a secret. */
+/** Returns a URL for error messages, without the query, which might contain a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }
@@ -203,10 +199,7 @@ const REFUSED_HERE =
 /** Matches OpenSSL's error codes for a server that rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/**
- * Returns whether the server or this process has rejected the other's certificate. If so, retrying the request would
- * not help.
- */
+/** Returns whether the server or this process has rejected a certificate. If so, a retry would not help. */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

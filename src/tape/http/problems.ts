@@ -1,7 +1,4 @@
-/**
- * Reads the server's explanation from an error response. The explanation comes from an RFC 7807 document, any other
- * response body, or a header.
- */
+/** Reads the server's explanation from an error response: an RFC 7807 document, another response body, or a header. */
 import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { RetryLaterError } from '../staging.js';
@@ -39,7 +36,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
 
 const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
-/** Parses a Retry-After header, whose value is a number of seconds or an HTTP date. Returns seconds. */
+/** Parses a Retry-After header, a number of seconds or an HTTP date. Returns seconds. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
@@ -47,7 +44,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  // ignore an HTML page, because it does not explain more than the status does
+  // an HTML page does not explain more than the status does
   if (/\bhtml\b/i.test(type ?? '')) return undefined;
   try {
     const problem: unknown = JSON.parse(body);

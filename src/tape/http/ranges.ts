@@ -25,20 +25,20 @@ interface ReadOptions {
   signal: AbortSignal;
   version?: ReadVersion;
   /**
-   * The catalogue's checksum, if any. The engine compares this checksum with the bytes that were read. If the catalogue
-   * does not have a checksum, this module compares the bytes with the server's checksum.
+   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
+   * checksum, this module compares the bytes with the server's checksum.
    */
   checksum?: string | null | undefined;
 }
 
 /**
  * Yields the bytes of the file at `url` in order, starting at `from`. Closes the connection if the reader stops before
- * the end. If a whole file is read and the catalogue does not have a checksum, compares the bytes with the server's
- * checksum.
+ * the end.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
- * @throws ChangedError if the file's version has changed; LibraryError if the server fails; the signal's reason if the
- * signal aborts
+ * @throws ChangedError if the version of the file has changed
+ * @throws LibraryError if the server fails
+ * @throws the signal's reason if the signal aborts
  */
 export async function* readRange(
   client: SiteClient,
@@ -47,8 +47,7 @@ export async function* readRange(
 ): AsyncGenerator<Uint8Array> {
   const condition = version.ifRange === undefined ? {} : { 'if-range': version.ifRange };
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-`, ...condition } : {};
-  // request a digest only if the catalogue does not have a checksum, because the server might have to compute the
-  // digest
+  // request a digest only if the catalogue does not have a checksum, because computing a digest can be expensive
   const wanted = checksum ? {} : WANTED_DIGESTS;
   const reply = await client.send({ url, headers: { ...range, ...wanted }, signal });
   let toSkip: bigint;
@@ -96,19 +95,19 @@ export async function* readRange(
 }
 
 /**
- * Minimum age, in milliseconds, at which a file's Last-Modified date counts as a strong validator. A younger file might
- * change again within the same second, and the server's clock might differ from this host's clock.
+ * Minimum age, in milliseconds, at which a Last-Modified date counts as a strong validator. A younger file might change
+ * again within the same second, and the server's clock might differ from this host's clock.
  */
 const STRONG_AFTER_MS = 60_000;
 
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the first response's validators in `version`, or compares a later response's validators with `version`.
- * Ignores weak entity tags, because they do not identify the exact bytes. Requests do not contain an If-Match header,
- * because it makes some servers reject their own entity tags, or send the whole file.
+ * Records the validators of the first response in `version`. For later responses, compares their validators with
+ * `version`. Ignores weak entity tags, because they do not identify the exact bytes. Requests omit the header If-Match,
+ * because some servers reject their own entity tags in it.
  * @throws ChangedError if a validator differs
- * @throws LibraryError if neither a validator nor a checksum could reveal that the file has changed
+ * @throws LibraryError if no validator or checksum could reveal that the file has changed
  */
 function checkVersion(
   { response, name }: Reply,
@@ -140,8 +139,8 @@ function checkVersion(
 }
 
 /**
- * Rejects an HTML page that a proxy or a login service sends with status 200. This does not count as a failure of the
- * file.
+ * Rejects an HTML page that a proxy or a login service sends with status 200. The rejection does not count as a failure
+ * of the file.
  */
 function refusePage(
   { response, name }: Reply,
@@ -170,7 +169,7 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 }
 
 interface Extent {
-  /** Number of bytes to skip at the start of the response body, because they precede `from`. */
+  /** Number of bytes before `from`, to be skipped at the start of the response body. */
   toSkip: bigint;
   /** Length of the response body in bytes; undefined if the server does not report it. */
   expected: bigint | undefined;
@@ -229,8 +228,8 @@ interface Digest {
 }
 
 /**
- * Returns the digest from the header Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if neither header contains
- * a digest with a known algorithm.
+ * Returns the digest from the header Repr-Digest (RFC 9530) or Digest (RFC 3230). Returns undefined if neither header
+ * contains a digest with a known algorithm.
  */
 function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   const found = new Map<Algorithm, string>();

@@ -19,7 +19,6 @@ import {
 interface ClientOptions {
   /** Origins that receive the token and the client certificate. */
   trusted: ReadonlySet<string>;
-  /** Path of the file that contains the token. */
   token?: string;
   identity: IdentityFiles;
   limits: TimeLimits;
@@ -37,7 +36,7 @@ interface Call {
 export interface Reply extends Answer {
   /** Redirect responses that preceded this response, in order of arrival. */
   ways: readonly ResponseHead[];
-  /** The request's bearer token; absent if the request was sent without one. */
+  /** The bearer token of the request; absent if the request did not contain one. */
   token?: string;
 }
 
@@ -57,10 +56,10 @@ export class SiteClient {
   }
 
   /**
-   * Sends a request; if it is a GET, follows redirects.
+   * Sends a request, and follows redirects of GET requests.
    * @returns the last response, whose status the caller must check
-   * @throws LibraryError if no response arrives, or if a redirect is not allowed; the signal's reason if the signal
-   * aborts
+   * @throws LibraryError if no response arrives, or if a redirect is not allowed
+   * @throws the signal's reason if the signal aborts
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: file, identity } = this.options;
@@ -107,7 +106,7 @@ export interface IdentityFiles {
 }
 
 /**
- * Reads the certificate files again for each new connection, because grid certificates are replaced every few hours.
+ * Reads the certificate files for each new connection, because grid certificates are replaced every few hours.
  * @throws LibraryError POLICY if a file is unreadable or invalid, or if all users on the host can read or write the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
@@ -129,10 +128,10 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
- * Reads the bearer token from its file again for each request, because tokens are short-lived. Error messages never
- * contain the token.
+ * Reads the bearer token from its file for each request, because tokens are short-lived. Error messages never contain
+ * the token.
  * @throws LibraryError POLICY if the token is missing or malformed, or if all users on the host can read or write the
- *   token file
+ * token file
  */
 async function readToken(file: string): Promise<string> {
   const token = await readTokenFile(file);
@@ -143,7 +142,7 @@ async function readToken(file: string): Promise<string> {
 
 async function readTokenFile(file: string): Promise<string> {
   try {
-    // O_NONBLOCK, because `open` would otherwise wait for a writer if the file is a pipe
+    // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const { mode } = await handle.stat();
