@@ -5,10 +5,10 @@
 import { TapeError } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 
-/** Shortest and longest wait, in seconds, that Tapegate accepts from a library that says when to retry. */
+/** Shortest and longest retry delay, in seconds, that Tapegate accepts from a library. */
 const RETRY_SECONDS = { least: 1, most: 3600 };
 
-/** Reports that the library is busy and has said when to retry. */
+/** Reports that a busy library has asked for a retry after some time. */
 export class RetryLaterError extends LibraryError {
   readonly retryAfterSeconds: number;
 
@@ -19,8 +19,8 @@ export class RetryLaterError extends LibraryError {
 }
 
 /**
- * Reports that a file in the library was replaced while it was being read. The bytes that were read are invalid, and
- * the reader must start again.
+ * Reports that another file replaced a file in the library during a read. The bytes that were read are invalid, and the
+ * reader must start again.
  */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
@@ -42,21 +42,21 @@ export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
-   * Name of the file's volume, for libraries that need it. A catalogue can list all of a library's files on one volume,
+   * Name of the file's volume, for libraries that need it. A catalogue can list all files of a library on one volume,
    * without positions.
    */
   volume: string;
   position: bigint | null;
   size: bigint;
   /**
-   * Checksum, such as `adler32:…`, if the reader compares it with the bytes. If so, the library does not need to
+   * Checksum, such as `adler32:…`, if the engine compares it with the bytes. If so, the library does not need to
    * compare it.
    */
   checksum?: string | null | undefined;
 }
 
 /**
- * A file's state in the library:
+ * The state of a file in the library:
  * - `waiting`: the file will arrive;
  * - `ready`: the file is readable until `until`, or, if `until` is null, until the file is released or evicted;
  * - `failed`: the file will not arrive; the TapeError's class says whether a retry can help;
@@ -74,11 +74,11 @@ export interface Demand {
   files: readonly StagedFile[];
 }
 
-/** A released file that is still on the library's disk, or has yet to arrive on it. */
+/** A released file that is still on the library's disk, or will arrive there later. */
 export interface RetainedFile {
   path: string;
   /**
-   * Time at which the library evicts the file from its disk. Null if the time is unknown; if so, the engine repeats the
+   * Time at which the library evicts the file from its disk. If null, the time is unknown, and the engine repeats the
    * release later.
    */
   until: Date | null;
@@ -89,21 +89,17 @@ export interface RetainedFile {
  * Later reads fail if the version has changed. The members stay absent if the library cannot identify versions.
  */
 export interface ReadVersion {
-  /** The file's strong entity tag. */
   tag?: string | undefined;
   /** Value of the header Last-Modified, if it is a strong validator. */
   modified?: string | undefined;
-  /** Digest of the whole file, prefixed with the algorithm's name. */
+  /** Digest of the whole file, prefixed with the name of the algorithm. */
   digest?: string | undefined;
   /**
    * Value of the header If-Range for the next read: the file's Last-Modified date. Absent if the file has an entity
    * tag.
    */
   ifRange?: string | undefined;
-  /**
-   * The file's size in the library, in bytes. A different size means a different version, but different versions can
-   * have the same size.
-   */
+  /** Size of the file in the library, in bytes. Two versions can have the same size. */
   size?: bigint | undefined;
 }
 
@@ -114,7 +110,6 @@ export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
 
 /** Price of a stage request: the sum of `parts`. */
 export interface Price {
-  /** Three-letter currency code, such as `EUR`. */
   currency: string;
   parts: readonly Charge[];
 }
@@ -127,16 +122,13 @@ export interface Charge {
 }
 
 /**
- * A staging library's price, wait and prefixes. The price, wait and prefixes depend only on the library's settings, so
- * any host can compute them without calling the library.
+ * Price, wait and prefixes of a staging library. These values depend only on the settings, so any host can compute them
+ * without calling the library.
  */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /**
-   * Expected seconds until a requested file is readable; absent if unknown. If the library's waits have been measured,
-   * estimates use the measured waits instead.
-   */
+  /** Expected seconds until a requested file is readable; absent if unknown. Estimates prefer measured waits. */
   waitSeconds?: { least: number; most: number };
   /** Catalogue prefixes of the files that the library can contain; absent if it can contain any file. */
   prefixes?: readonly string[];
@@ -144,7 +136,7 @@ export interface StagingTerms {
 
 /** Numbers of requests and bytes for which a provider might charge. */
 export interface Usage {
-  /** Number of requests sent, including requests that did not receive a response. */
+  /** Number of requests sent, including requests without a response. */
   requests: number;
   /** Number of bytes of file content received. */
   bytes: bigint;
@@ -160,19 +152,19 @@ export function countUsage(usage: Map<string, Usage>, request: string, more: Par
  *
  * A library knows paths, stage requests and bytes, but not Tapegate's requests, users or database. A library does not
  * store state between calls: any process can make the next call, even after a crash. Methods can run concurrently.
+ * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file.
  *
- * Results contain the paths that the caller passed. If a file's state is unknown, the result omits the file. If one
- * file fails, the library reports the failure as the file's state. If the whole call fails, it throws a LibraryError,
- * or a RetryLaterError if the library says when to retry. The error's class is PERMANENT or POLICY if an operator must
- * fix the cause, for example by renewing a certificate. If the signal aborts, a call rejects with the signal's reason.
- * Any other error is a bug in the library.
+ * If one file fails, the library reports the failure as the file's state. If the whole call fails, it throws a
+ * LibraryError, or a RetryLaterError if the library has asked for a retry. The error's class is PERMANENT or POLICY if
+ * an operator must fix the cause, for example by renewing a certificate. If the signal aborts, a call rejects with the
+ * signal's reason. Any other error is a bug in the library.
  */
 export interface StagingLibrary {
   readonly limits: { stage: number; poll: number; release: number };
 
   /**
-   * Shortest and longest interval between two polls of a stage request, in seconds, unless the library says when to
-   * retry.
+   * Shortest and longest interval between two polls of a stage request, in seconds. A retry delay from the library
+   * takes precedence.
    */
   readonly pollSeconds: { least: number; most: number };
 
@@ -180,9 +172,9 @@ export interface StagingLibrary {
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Asks the library to stage files to its disk. Repeating a call is safe. If the response to a call was lost, the
-   * repeated call finds the same stage request.
-   * @returns the stage request's id; `known`: the states of files that are ready or have failed already
+   * Asks the library to stage files to its disk. Repeating a call is safe: if the first response was lost, the repeated
+   * call finds the same stage request.
+   * @returns the id of the stage request; `known`: the states of files that are ready or have failed already
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
@@ -193,24 +185,25 @@ export interface StagingLibrary {
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * Reads a ready file's bytes in order, starting at `from`. The reader owns each chunk, and can reuse its memory. The
-   * reader can stop before the end of the file.
-   * @param version the file's version, as the first read recorded it
-   * @throws TapeError PERMANENT if the file does not exist; NotReadyError if it is no longer on the library's disk
-   * @throws ChangedError if the file's version has changed. If a file has neither a checksum nor a recorded version,
-   * the engine always reads it from the first byte.
+   * Reads the bytes of a ready file in order, starting at `from`. The reader owns each chunk, can reuse its memory, and
+   * can stop early. If a file has neither a checksum nor a recorded version, the engine always reads it from the first
+   * byte.
+   * @param version the file's version, as recorded by the first read
+   * @throws TapeError PERMANENT if the file does not exist
+   * @throws NotReadyError if the file is no longer on the library's disk
+   * @throws ChangedError if the file's version has changed
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
    * Releases files, even before they arrive. Repeating a call is safe. Unknown files count as released.
-   * @returns the released files that are still on the library's disk, or have yet to arrive on it
+   * @returns the released files that are still on the library's disk, or will arrive there later
    */
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, keyed by the name that the provider's
-   * documentation gives to a request. Absent if the library does not count requests.
+   * Numbers of requests and bytes since the caller last cleared the map, keyed by the provider's names of the requests.
+   * Absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -1,6 +1,7 @@
 /**
  * Waits for `work` and returns its result, but stops waiting if the signal aborts.
- * @throws the error from `work`; the signal's reason if it aborts before `work` ends
+ * @throws the error from `work`
+ * @throws the signal's reason if the signal aborts before `work` ends
  */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = () => {};

@@ -1,4 +1,4 @@
-/** Sends an engine process's metrics every second to the parent process, which outlives the engine process. */
+/** Sends the metrics of an engine process every second to the parent process, which outlives the engine process. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/pools.js';
@@ -65,8 +65,6 @@ export function replay(pid: number, part: string, { counts, times, figures }: Fo
 export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
-
-/** An engine process's latest gauges. */
 
 export interface EngineFigures {
   part: string;

@@ -1,5 +1,5 @@
 /**
- * Serves an engine's or a gateway's metrics on a separate port (TAPEGATE_METRICS_LISTEN). Does not require
+ * Serves the metrics of an engine or a gateway on a separate port (TAPEGATE_METRICS_LISTEN). Does not require
  * authentication, because metrics name drives, libraries and disks, but not users, paths or addresses.
  */
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** A process's Prometheus metrics: its counters, connections and events, Node.js metrics, and site metrics. */
+/** The Prometheus metrics of a process: its counters, connections and events, Node.js metrics, and site metrics. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -39,7 +39,7 @@ interface MetricDescription {
   labels: readonly string[];
 }
 
-/** Returns the metrics' descriptions for the documentation, without values. */
+/** Returns the descriptions of the metrics for the documentation, without values. */
 export function describeMetrics(): MetricDescription[] {
   const own = new Registry();
   const noContext = { db: {}, events: {} } as unknown as Context;

@@ -1,6 +1,6 @@
 /**
  * Sends spans to a collector by OTLP over HTTP, if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). Only this
- * file loads the OpenTelemetry SDK. The SDK itself reads the other OTEL environment variables.
+ * file loads the OpenTelemetry SDK, which reads the other OTEL environment variables.
  */
 import type { DiagAPI } from '@opentelemetry/api';
 import type { Logger } from 'pino';

@@ -1,7 +1,9 @@
 /**
- * Metrics of the whole site. Every process reports them, so queries must use the maximum over all processes. The names
- * of site metrics begin with `tapegate_site_`. All scrapes share one read of the database. The pause after a read lasts
- * at least ten seconds, and at least 20 times as long as the read.
+ * Metrics of the whole site, whose names begin with `tapegate_site_`. Every process reports these metrics, so queries
+ * must use the maximum over all processes.
+ *
+ * All scrapes share one read of the database. The pause after a read lasts at least ten seconds, and at least 20 times
+ * as long as the read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';
@@ -11,8 +13,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum time that a scrape waits for new figures. If no new figures arrive in time, the scrape reports figures that
- * are at most `STALE_MS` milliseconds old.
+ * Maximum time that a scrape waits for new figures. After this time, the scrape reports figures that are at most
+ * `STALE_MS` milliseconds old.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;

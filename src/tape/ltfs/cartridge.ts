@@ -1,4 +1,4 @@
-/** A mounted cartridge. Reads the cartridge's files by path, and lists all of them for the command `scan`. */
+/** A mounted cartridge. Reads the cartridge's files by path, and lists all files for the command `scan`. */
 import { constants } from 'node:fs';
 import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -17,12 +17,12 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** A directory's logical path; if present, only files below this directory are listed. */
+  /** Logical path of a directory; if present, the scan lists only files below this directory. */
   below?: string | undefined;
   signal: AbortSignal;
   /**
-   * Called for each skipped directory entry. An entry is skipped if its name is not UTF-8, or it is neither a file nor
-   * a directory.
+   * Called for each skipped directory entry: an entry whose name is not UTF-8, or that is neither a file nor a
+   * directory.
    * @param why the reason, as the end of a sentence that begins with the path
    */
   onSkip?: (path: string, why: string) => void;
@@ -51,7 +51,7 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** The last directory that was found to be inside `base`. Other files in this directory do not need another check. */
+  /** The last directory known to be inside `base`, cached to avoid a check for each of its files. */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -78,7 +78,7 @@ export class LtfsVolume implements ListableVolume {
       const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
-      await drive.empty().catch(() => {}); // ignore the error, because the next mount cleans up
+      await drive.empty().catch(() => {}); // the next mount cleans up
       inUse.close();
       throw explainRoot(name, settings.root, error);
     }
@@ -107,9 +107,9 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for each file's start block. Runs several commands concurrently, because starting a command takes time,
-   * but LTFS answers quickly from memory.
-   * @returns the files with their start blocks, in the same order as `files`
+   * Asks LTFS for the start block of each file. Runs several commands concurrently, because starting a command takes
+   * longer than the answer.
+   * @returns the files with their start blocks, in the order of `files`
    * @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
@@ -143,7 +143,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `the start block of ${entryPath} must be a number, not ${shown}`);
   }
 
-  /** Walks a directory tree. Never loads a whole directory into memory. */
+  /** Walks a directory tree, without loading a whole directory into memory. */
   private async *walk(directory: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const { name, isText } of readEntries(directory)) {
       signal.throwIfAborted();
@@ -191,8 +191,8 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Rejects a directory outside the cartridge. A symbolic link on the cartridge might lead to any directory on the
-   * host.
+   * Rejects a directory outside the cartridge, because a symbolic link on the cartridge might lead to any directory on
+   * the host.
    */
   private async expectInside(directory: string): Promise<void> {
     const real = await realpath(directory);
@@ -201,7 +201,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Converts a file system error to a tape error. Returns a VolumeError if the cartridge is no longer mounted, because
+   * Converts a file system error to a tape error. If the cartridge is no longer mounted, returns a VolumeError, because
    * the file is not the cause.
    */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {

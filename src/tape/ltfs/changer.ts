@@ -1,6 +1,6 @@
 /**
- * Controls an LTFS library's changer. Drives and processes that share the lock directory never run two changer commands
- * concurrently. A command inherits the lock, and holds it until the command ends, even if its parent process dies.
+ * Controls the changer of an LTFS library. A lock ensures that processes with the same lock directory never run two
+ * changer commands concurrently. A running command keeps the lock even if its parent process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -35,7 +35,8 @@ export class Changer {
 
   /**
    * Moves a cartridge into an empty drive.
-   * @throws DriveError if another cartridge is in the drive; VolumeError if the move fails for another reason
+   * @throws DriveError if another cartridge is in the drive
+   * @throws VolumeError if the move fails for another reason
    */
   async load(volume: string, from: Element, drive: LtfsDrive, signal: AbortSignal): Promise<void> {
     const { device, element } = drive;
@@ -43,7 +44,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge might be in the drive despite the error, for example if another process has moved it there
+      // the cartridge might be in the drive despite the error, for example because another process has moved it there
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
@@ -54,10 +55,10 @@ export class Changer {
   }
 
   /**
-   * Moves a drive's cartridge to a slot; does nothing if the drive is empty. Retries until a time limit expires,
-   * because a drive might not release its cartridge immediately after an unmount.
+   * Moves the cartridge of a drive to a slot, with retries until a time limit. Does nothing if the drive is empty.
    * @param element the drive's number in the changer; the drive can belong to another library
-   * @throws DriveError if the cartridge stays in the drive; LibraryError
+   * @throws DriveError if the cartridge stays in the drive
+   * @throws LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
     const deadline = performance.now() + this.settings.seconds.unload * 1000;
@@ -104,12 +105,14 @@ export class Changer {
 export interface Element {
   /** Type of element. A port is an import/export slot, through which operators insert and remove cartridges. */
   kind: 'drive' | 'slot' | 'port';
-  /** The element's number in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
+  /** Number of the element in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** The cartridge's barcode; undefined if the element does not contain a cartridge, or the barcode is unreadable. */
+  /**
+   * The barcode of the cartridge; undefined if the element does not contain a cartridge, or the barcode is unreadable.
+   */
   volume: string | undefined;
-  /** Number of the slot from which the cartridge was moved to the drive; undefined if the changer does not know it. */
+  /** Number of the slot from which the changer moved the cartridge to the drive; undefined if unknown. */
   source: number | undefined;
 }
 
@@ -145,7 +148,7 @@ export function parseElements(status: string): Element[] {
 
 /**
  * Finds the element that contains a cartridge.
- * @throws TapeError MEDIA if no cartridge in the changer has the barcode `volume`, or several cartridges have it
+ * @throws TapeError MEDIA unless exactly one cartridge in the changer has the barcode `volume`
  */
 export function findVolume(elements: readonly Element[], volume: string): Element {
   const found = elements.filter((element) => element.volume === volume);
@@ -176,8 +179,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for a drive's cartridge, preferably its previous slot. Returns a port only if the cartridge came
- * from it, because operators need ports to insert and remove cartridges.
+ * Returns a free slot for the cartridge in a drive, preferably its previous slot. Returns a port only if the cartridge
+ * came from it, because operators need the ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

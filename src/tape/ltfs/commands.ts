@@ -1,5 +1,5 @@
 /**
- * Runs a site's commands without a shell, and limits their time and output. Implements locks that the commands inherit.
+ * Runs a site's commands without a shell, with limits on time and output. Implements locks that the commands inherit.
  */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
@@ -13,13 +13,10 @@ import { untilAborted } from '../until-aborted.js';
 /** A command's maximum output in characters: enough for the status of a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
-/** Time in milliseconds from SIGTERM to SIGKILL. */
+/** Milliseconds from SIGTERM to SIGKILL. */
 const KILL_MS = 10_000;
 
-/**
- * Maximum time to wait for a command's output after the command has exited, because a background process might keep it
- * open for longer.
- */
+/** Maximum time to wait for the output of an exited command, because a background process might keep it open. */
 const CLOSE_MS = 2000;
 
 export class CommandFailure extends Error {
@@ -36,8 +33,8 @@ export class CommandFailure extends Error {
 interface CommandOptions {
   seconds: number;
   /**
-   * The lock's file descriptor, which the command inherits as descriptor 3. The lock is held until the command and its
-   * child processes have ended.
+   * The lock's file descriptor, which the command inherits as descriptor 3. The lock stays in force until the command
+   * and its child processes have ended.
    */
   lock?: number | undefined;
   signal: AbortSignal;
@@ -48,8 +45,9 @@ interface CommandOptions {
  * cartridge. If `signal` aborts, this call rejects, but the command continues, because an interrupted move could leave
  * a cartridge in the robot.
  * @returns the command's standard output
- * @throws CommandFailure if the command fails; LibraryError if the command cannot be started; the signal's reason if
- * the signal aborts
+ * @throws CommandFailure if the command fails
+ * @throws LibraryError if the operating system cannot start the command
+ * @throws the signal's reason if the signal aborts
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
   options.signal.throwIfAborted();
@@ -101,7 +99,7 @@ function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void
   try {
     process.kill(-pid, signal);
   } catch {
-    // ignore the error, because the command has ended
+    // the command has ended
   }
 }
 
@@ -109,9 +107,7 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/**
- * Returns the lines that report LTFS errors in a command's output. If no line does, returns the output's last lines.
- */
+/** Returns the lines of a command's output that report LTFS errors. If there are none, returns the last lines. */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
@@ -125,9 +121,9 @@ const openFd = promisify(fs.open);
 const BUSY = 75;
 
 /**
- * A lock on a file that is never removed. The lock excludes all other processes and hosts that use the same lock
- * directory. The lock is held until all processes that inherited the file descriptor have closed it. A file with a
- * process id could not represent an inherited lock, and would not work across containers.
+ * A file lock that excludes all other processes and hosts with the same lock directory. The lock file is never removed.
+ * The lock stays in force until all processes that inherited the file descriptor have closed it. A file with a process
+ * id could not represent an inherited lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;
@@ -156,7 +152,7 @@ export class LockDirectory {
    * @param name the resource to lock, such as a device; all processes must use the same name
    * @param seconds maximum time to wait
    * @returns the lock; undefined if another process still holds it
-   * @throws LibraryError if the lock file cannot be opened or locked
+   * @throws LibraryError if opening or locking the lock file fails
    */
   async take(name: string, seconds: number, signal: AbortSignal): Promise<HeldLock | undefined> {
     signal.throwIfAborted();
@@ -184,7 +180,7 @@ export class LockDirectory {
 
 /**
  * Locks one of this process's file descriptors. Node.js cannot call flock(2), so the program flock(1) inherits the file
- * descriptor, locks it and exits.
+ * descriptor and locks it.
  */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {
   const wait = seconds > 0 ? ['--timeout', String(seconds)] : ['--nonblock'];

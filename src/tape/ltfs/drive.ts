@@ -1,9 +1,9 @@
 /**
  * One drive of an LTFS library, with two locks:
  * - `drive …`: a Tapegate process holds this lock while it uses the drive. If the lock is free but the drive contains a
- * cartridge, a process that has died left the cartridge in it.
+ * cartridge, the process that loaded the cartridge has died.
  * - `ltfs …`: the LTFS process inherits this lock, and holds it until the process exits, some time after the unmount.
- * If the cartridge is moved before LTFS exits, its data might be damaged.
+ * Moving the cartridge before LTFS exits might damage its data.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -40,8 +40,8 @@ export class Drive {
   }
 
   /**
-   * Loads and mounts a cartridge. Before loading, cleans up after processes that died: unmounts the mount point,
-   * empties the drive, and removes the cartridge from any other drive.
+   * Loads and mounts a cartridge. First cleans up after processes that died: unmounts the mount point, empties the
+   * drive, and removes the cartridge from any other drive.
    * @param waitSeconds maximum time to wait while another process uses the drive
    * @returns the drive's lock, which the caller must close after it has emptied the drive
    * @throws DriveInUseError if another process uses the drive
@@ -62,8 +62,7 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // leave the cleanup to the next mount if the cleanup fails, or if this mount was aborted: its command might still
-      // run
+      // if the cleanup fails, or the command of an aborted mount might still run, the next mount cleans up
       if (isOurs && !signal.aborted) await this.empty().catch(() => {});
       inUse.close();
       throw error;
@@ -94,7 +93,7 @@ export class Drive {
 
   /**
    * Unmounts the cartridge, and waits until the drive's LTFS process has exited. An engine that no longer runs might
-   * have started this process.
+   * have started the LTFS process.
    */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
@@ -115,7 +114,7 @@ export class Drive {
       await runCommand(fill(commands.unmount, { ...this.drive }), { seconds: seconds.unmount, signal });
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      if (!(await this.isMounted())) return; // return, because another process has unmounted the cartridge
+      if (!(await this.isMounted())) return; // another process has unmounted the cartridge
       throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
@@ -141,7 +140,7 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** If a process that died left the cartridge in another drive, removes it from that drive. */
+  /** Removes the cartridge from another drive if a process that died left the cartridge there. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
@@ -158,7 +157,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // convert a DriveError from the other drive, because it must not count against this drive
+      // an error of the other drive must not count against this drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not release it: ${error.message}`, {
         cause: error,
@@ -178,8 +177,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // check that the cartridge is mounted: otherwise, all its files would seem to be missing, and would fail
-    // permanently
+    // without this check, all files on an unmounted cartridge would fail permanently
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
@@ -200,7 +198,8 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
 /**
  * Returns whether an LTFS file system is mounted at the mount point.
  * @param table path of a file in the format of /proc/self/mountinfo
- * @throws DriveError if the mount point's parent directory is unreadable; LibraryError if the table is unreadable
+ * @throws DriveError if the mount point's parent directory is unreadable
+ * @throws LibraryError if the table is unreadable
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const describe = (error: unknown) =>
@@ -226,8 +225,8 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
 /**
- * Matches the file system types that Tapegate is allowed to unmount. Operators must not be able to unmount other file
- * systems through a library's settings.
+ * Matches the file system types that Tapegate is allowed to unmount. A library's settings must not let operators
+ * unmount other file systems.
  */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
 
@@ -236,10 +235,7 @@ interface Mount {
   type: string;
 }
 
-/**
- * Returns the mount that `umount` would remove: the kernel's last entry for the mount point, with symbolic links
- * resolved.
- */
+/** Returns the mount that `umount` would remove: the kernel's last entry for the mount point. */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
   const target = await realpath(mountPoint).catch(() => mountPoint);
   const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));

@@ -28,8 +28,8 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
 }
 
 /**
- * Pattern for cartridge barcodes, which are the volume names. Allows only a few characters, because commands receive a
- * barcode as an argument.
+ * Pattern for cartridge barcodes, which are the volume names. Allows only a few characters, because a barcode becomes
+ * an argument of commands.
  */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 

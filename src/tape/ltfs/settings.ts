@@ -6,7 +6,7 @@ import { expects, file, integer, seconds, settingsOf, text, texts } from '../kin
 
 /**
  * Placeholders that must be complete arguments of a command, because their values come from the catalogue or the
- * cartridge, and cannot be trusted.
+ * cartridge, which Tapegate does not trust.
  */
 const WHOLE = ['volume', 'file'];
 
@@ -50,9 +50,8 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits for the steps of mounting and unmounting. A robot takes up to one minute to move a cartridge, and a drive
- * takes up to two minutes to rewind a tape. LTFS takes a few minutes to read an index, and many minutes if the
- * cartridge is damaged.
+ * Time limits for the steps of mounting and unmounting. A robot moves a cartridge in up to one minute, and a drive
+ * rewinds a tape in up to two minutes. LTFS reads an index in a few minutes, but a damaged cartridge takes much longer.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),
@@ -64,10 +63,7 @@ const timeLimits = settingsOf({
   lock: seconds().default(60).describe('maximum time to wait for a drive or changer that another process uses'),
 });
 
-/**
- * Schema of a device name, which becomes the value of an `ltfs` option. Rejects commas, because a comma would end the
- * option's value.
- */
+/** Schema of a device name. Rejects commas, because a comma would end the value of an `ltfs` option. */
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
 const driveSettings = settingsOf({
@@ -127,9 +123,8 @@ export function fill(command: readonly string[], values: Readonly<Record<string,
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum duration of a mount and of an unmount, in seconds, computed from all commands' time limits. In
- * the worst case, a mount empties its own drive and the one that contains the cartridge, fails, and empties its own
- * drive again.
+ * Returns the maximum duration of a mount and of an unmount, in seconds, computed from the time limits of all commands.
+ * A failing mount might need to empty two drives, and then its own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

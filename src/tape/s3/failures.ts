@@ -40,7 +40,7 @@ const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknow
 
 /**
  * Reads the error code, the status and the message from an SDK error.
- * @param what the request's name in error messages, such as `HeadObject of archive/a.nc`
+ * @param what name of the request in error messages, such as `HeadObject of archive/a.nc`
  */
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;

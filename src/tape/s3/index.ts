@@ -28,8 +28,8 @@ export const s3: StagingKind<S3Settings> = {
 };
 
 /**
- * Maximum number of files per `stage` call. Each restore takes one request, so a call that fails midway has already
- * requested restores for some files.
+ * Maximum number of files per `stage` call. If a call fails midway, S3 has already started to restore some of the
+ * files.
  */
 const STAGED_AT_ONCE = 500;
 /** Maximum number of files per `poll` or `release` call. Each file takes one HEAD request. */
@@ -80,7 +80,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * If S3 denies every restore, throws an error that affects the whole library, because the credentials do not permit
+ * Throws an error that affects the whole library if S3 denies every restore, because the credentials do not permit
  * restores.
  */
 function refuseDenied(demands: readonly FileState[]): void {
@@ -90,7 +90,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** States of files that failed because their paths do not map to object keys. */
+  /** States of files whose paths do not map to object keys. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -193,7 +193,7 @@ async function ask(
   }
 }
 
-/** Finds a copy's expiry date, after S3 has reported that the copy exists. */
+/** Finds the expiry date of a copy that S3 has reported. */
 async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
@@ -201,14 +201,14 @@ async function checkRestored(
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // read one byte even if the object is in an archive class, because S3 has reported that the object is readable
+  // try to read objects in archive classes too, because S3 has reported that the object is readable
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // fail the file, because the object does not have a copy, and S3 would also reject another restore request
+  // without a copy, S3 would also reject another restore request
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

@@ -1,7 +1,7 @@
 /**
- * Finds the states of objects, with one HEAD request for each object. A list request could cover many objects, but some
- * providers' lists omit restores. Lists also do not show whether an object in Intelligent-Tiering is archived. If a
- * HEAD response does not show whether an object is readable, sends a GET request for its first byte.
+ * Finds the state of each object with one HEAD request. Some providers' lists omit restores, and lists do not show
+ * whether an object in Intelligent-Tiering is archived. If a HEAD response does not show whether an object is readable,
+ * sends a GET request for its first byte.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -14,13 +14,13 @@ import type { Prefix, S3Settings } from './settings.js';
 import type { S3Calls } from './signed-requests.js';
 
 /**
- * Result of looking up an object key: the object's state; undefined if the object does not exist; or an error that
- * affects only this key.
+ * Result for one object key: the object's state; undefined if the object does not exist; or an error that affects only
+ * this key.
  */
 export type Sight = Seen | undefined | TapeError;
 
 /**
- * Looks up objects.
+ * Finds the states of objects.
  * @param keys the object keys, possibly with duplicates
  * @returns the results, keyed by object key
  * @throws LibraryError if the failure affects all keys
@@ -39,7 +39,7 @@ export async function lookUp(
 }
 
 /**
- * Reads an object's first byte if its HEAD response does not show whether the object is archived. Some providers have
+ * Reads an object's first byte if the HEAD response does not show whether the object is archived. Some providers have
  * archive classes with unknown names, or report a copy without an expiry date.
  * @throws LibraryError
  */
@@ -56,14 +56,14 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
     const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
     if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
-    // ignore the error: either the object is empty, or a later read will fail with the same error
+    // either the object is empty, or a later read will fail with the same error
   }
   return sight;
 }
 
 /**
- * Checks that the bucket exists and is accessible, with a list request for one key. If a list request fails, its
- * response contains an error code, unlike the response to a HEAD request.
+ * Checks that the bucket exists and is accessible. Lists one key, because a failed list request returns an error code,
+ * unlike a failed HEAD request.
  * @throws LibraryError
  */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
@@ -104,14 +104,14 @@ const AMBIGUOUS = [400, 403, 404];
 export interface Seen {
   storageClass: string;
   /**
-   * The object's state:
+   * The state of the object:
    * - `readable`: the object does not need a restore;
-   * - `archived`: no copy exists, and no restore is in progress;
+   * - `archived`: the object needs a restore;
    * - `restoring`: a restore is in progress;
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Whether the HEAD response shows if the object is readable. If it does not, `tryToRead` sends a GET request. */
+  /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */
   isCertain: boolean;
   /** Time at which the restored copy expires; null if S3 does not report it. */
   until: Date | null;
@@ -144,9 +144,9 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
 }
 
 /**
- * Returns a file's state.
+ * Returns the state of a file.
  * @param seen the state of the file's object; undefined if the object does not exist
- * @param what the object's name in error messages
+ * @param what name of the object in error messages
  */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
   if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: no such object`) };
@@ -158,7 +158,8 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 /**
  * Calls `work` for each item, with at most `atOnce` concurrent calls.
  * @param work receives a signal, which aborts if `signal` aborts, or if `work` fails for another item
- * @throws the first error from `work`, after all started calls have ended; the signal's reason if the signal aborts
+ * @throws the first error from `work`, after all started calls have ended
+ * @throws the signal's reason if the signal aborts
  */
 export async function eachAtOnce<T>(
   items: readonly T[],

@@ -17,22 +17,22 @@ import type { S3Calls } from './signed-requests.js';
 
 interface Wanted {
   key: string;
-  /** The file's size in the catalogue, in bytes. The object in S3 might be larger or smaller. */
+  /** Size of the file in the catalogue, in bytes, which might differ from the size of the object in S3. */
   size: bigint;
   from: bigint;
   /**
-   * The catalogue's checksum, if any. The engine compares this checksum with the bytes that were read. If the catalogue
-   * does not have a checksum, this module compares the bytes with the object's checksum in S3.
+   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
+   * checksum, this module compares the bytes with the object's checksum in S3.
    */
   checksum?: string | null | undefined;
-  /** The file's version, as earlier reads recorded it. The member `tag` contains the ETag. */
+  /** Version of the file, as recorded by earlier reads. The member `tag` contains the ETag. */
   version: ReadVersion;
 }
 
 /**
  * @throws TapeError
  * @throws NotReadyError if the object is archived and does not have a restored copy
- * @throws ChangedError if the object has been replaced since its version was recorded
+ * @throws ChangedError if another object has replaced the object since an earlier read
  */
 export async function* readObject(
   calls: S3Calls,
@@ -57,7 +57,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // abort the requests for parts that were not read
+    ended.abort(); // abort the requests for parts that the reader does not need
   }
 }
 
@@ -114,8 +114,8 @@ class Reading {
   }
 
   /**
-   * Requests the object's first part. If the object is small, requests all of it without a range, because a response to
-   * a range request does not contain the checksum.
+   * Requests the first part of the object. Requests a small object without a range, because a response to a range
+   * request does not contain the checksum.
    * @returns the response; undefined if the object does not extend beyond `from`
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
@@ -139,7 +139,7 @@ class Reading {
   }
 
   /**
-   * Compares a response's ETag with the expected ETag, because some servers ignore the header If-Match.
+   * Compares the ETag of a response with the expected ETag, because some servers ignore the header If-Match.
    * @throws ChangedError
    */
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
@@ -182,8 +182,8 @@ class Reading {
   }
 
   /**
-   * Finds S3's checksum of the whole object. Sends a HEAD request after a range request, because the response to a
-   * range request does not contain the checksum.
+   * Finds S3's checksum of the whole object. After a range request, sends a HEAD request, because a response to a range
+   * request does not contain the checksum.
    */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;
@@ -222,8 +222,8 @@ type Algorithm = (typeof ALGORITHMS)[number];
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
 /**
- * Returns S3's checksum of the whole object; undefined if S3 does not have one. Ignores checksums that are computed
- * from the parts' checksums, because they cannot be compared with a checksum of the bytes.
+ * Returns S3's checksum of the whole object; undefined if S3 does not have one. Ignores checksums of the parts'
+ * checksums, because they cannot be compared with a checksum of the bytes.
  */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;

@@ -58,7 +58,7 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 const HOUR = 3600;
 
 /**
- * Each tier's retrieval times in S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems,
+ * Retrieval times of each tier in S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems,
  * operators can set `waitMinutes`.
  */
 const WAIT_SECONDS: Record<Tier, Wait> = {
@@ -68,7 +68,7 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 };
 
 /**
- * Schema of a setting that maps a path prefix to a key prefix. Without prefix settings, an object's key is its
+ * Schema of a setting that maps a path prefix to a key prefix. Without such settings, the key of an object is its
  * catalogue path without the leading slash.
  */
 const prefix = text().transform((given, ctx): Prefix => {
@@ -147,7 +147,7 @@ export const s3Settings = given.transform((settings, ctx) => {
 export type S3Settings = z.output<typeof s3Settings>;
 
 /**
- * Returns the credentials file and its section from the settings; undefined if the library uses the host's own
+ * Returns the credentials file and its section from the settings. Returns undefined if the library uses the host's own
  * credentials, which it sends only to AWS.
  */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {

@@ -1,4 +1,4 @@
-/** Signs and sends S3 requests, with time limits, and counts them. The first request loads the AWS SDK. */
+/** Signs, sends and counts S3 requests, with time limits. The first request loads the AWS SDK. */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type {
@@ -76,10 +76,7 @@ export class S3Calls {
     countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
-  /**
-   * Returns the SDK and its client for one request, and counts the request.
-   * @param request the request's name
-   */
+  /** Returns the SDK and its client for one request, and counts the request. @param request name of the request */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
@@ -140,15 +137,15 @@ interface S3Credentials {
 }
 
 /**
- * The lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire,
- * so it reads the file every minute.
+ * Lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire, so
+ * it reads the file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 
 /**
- * Creates a function that reads the credentials from their file. The SDK calls the function again at intervals, so that
- * an operator can replace the credentials.
- * @returns undefined if the SDK should search its default credential sources: environment, files and roles
+ * Creates a function that reads the credentials from their file. The SDK calls the function at intervals, so that an
+ * operator can replace the credentials.
+ * @returns undefined if the SDK should search its default credential sources
  */
 function createCredentials(
   { credentials, endpoint }: S3Settings,
@@ -165,7 +162,7 @@ function createCredentials(
 const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
- * Reads a profile's static keys from a file that only its owner can read. The SDK's own function would also run a
+ * Reads a profile's static keys from a file that only its owner can read. The SDK's own function would also run the
  * profile's `credential_process` and assume its roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
@@ -190,8 +187,8 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
 }
 
 /**
- * Parses a credentials file with the SDK. Passes an open file descriptor to the SDK, so that the SDK parses the checked
- * file even if another file replaces it.
+ * Parses a credentials file with the SDK. Passes an open file descriptor, so that the SDK parses the checked file even
+ * if another file replaces it.
  */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');

@@ -15,7 +15,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: object;
-  /** HTTP error statuses for which `call` does not throw an error, because the caller handles them. */
+  /** HTTP error statuses that the caller of `call` handles, so that `call` does not throw an error. */
   also?: readonly number[];
 }
 
@@ -37,13 +37,13 @@ export class TapeApi {
 
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
-   * @returns the stage request's id
-   * @throws CallRefusedError; the errors that all methods of this class throw: LibraryError, RetryLaterError or the
-   * signal's reason
+   * @returns the id of the stage request
+   * @throws CallRefusedError; the errors of all methods in this class: LibraryError, RetryLaterError or the signal's
+   * reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
-    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined members
+    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata }));
     const reply = await this.call({ method: 'POST', path: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
     const { requestId } = ((await readJson(reply)) ?? {}) as { requestId?: unknown };
@@ -70,7 +70,7 @@ export class TapeApi {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
 
-  /** Releases files in a stage request. The server ignores paths that are not in the stage request. */
+  /** Releases files in a stage request. The server ignores paths outside the stage request. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
@@ -79,7 +79,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** Returns the files' localities, keyed by remote path. Omits paths that the server's responses do not contain. */
+  /** Returns the localities of files, keyed by remote path. Omits paths that the server's responses do not contain. */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -92,7 +92,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // the server might report only some of the paths: send another request for the others
+        // the server might report only some of the paths: request the remaining paths
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -191,7 +191,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors from a call that need not succeed. If the cause persists, other calls report it. */
+/** Ignores TapeErrors from a call that is allowed to fail. If the cause persists, other calls report it. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -214,7 +214,7 @@ class Discovery {
   }
 
   /**
-   * Returns the API's base URL, without a trailing slash.
+   * Returns the base URL of the API, without a trailing slash.
    * @throws LibraryError; RetryLaterError; the signal's reason if the signal aborts
    */
   async find(signal: AbortSignal): Promise<string> {
@@ -232,8 +232,8 @@ class Discovery {
   }
 
   /**
-   * Finds the API's base URL. Limits the total time, because all callers wait for the result, and a server might never
-   * end its response.
+   * Finds the base URL of the API. Limits the total time, because all callers wait for the result, and a server might
+   * never end its response.
    */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
@@ -257,10 +257,7 @@ class Discovery {
     return this.known;
   }
 
-  /**
-   * Chooses an endpoint from the discovery document, which lists one endpoint for each API version. Returns the first
-   * endpoint for version 1.
-   */
+  /** Chooses an endpoint from the discovery document: the first endpoint for version 1 of the API. */
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
@@ -296,8 +293,8 @@ class Discovery {
 }
 
 /**
- * Returns the error to throw if the request for the discovery document fails. If the document is missing, the site does
- * not have a tape API, or publishes it elsewhere.
+ * Returns the error to throw if the request for the discovery document fails. A missing document means that the site
+ * does not have a tape API, or publishes it elsewhere.
  */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;

@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * After a stage request, the library immediately checks which files are on disk. If no files are on disk, the library
- * skips immediate checks for the next `POLL_MS` milliseconds.
+ * Time in milliseconds without immediate checks. After a stage request, the library immediately checks which files are
+ * on disk. If no files are on disk, the library skips these checks for this time.
  */
 const POLL_MS = 300_000;
 
@@ -36,7 +36,8 @@ class WlcgLibrary implements StagingLibrary {
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
   /**
-   * Until `performance.now()` reaches this time, the library does not check files immediately after a stage request.
+   * Time, as measured by `performance.now()`, until which the library does not check files immediately after a stage
+   * request.
    */
   private nextPollAt = 0;
 
@@ -88,7 +89,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      // ignore a failed check, because the stage request itself succeeded
+      // the stage request itself succeeded
       if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
@@ -141,12 +142,13 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels staging for a stage request's waiting files. If the settings enable release calls, releases all its files.
+   * Cancels staging for the waiting files of a stage request. If the settings enable release calls, releases all its
+   * files.
    * @returns remote paths of files that might still arrive; empty if the settings enable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
-    if (!answers) return []; // the server does not know the stage request, so there is nothing to release
+    if (!answers) return []; // the server does not know the stage request
     const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
@@ -156,7 +158,7 @@ class WlcgLibrary implements StagingLibrary {
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
     const isOver = [...answers].every(([remote, { word }]) => word === 'failed' || released.has(remote));
-    // delete the stage request if no files remain in it, because the server would otherwise store it indefinitely
+    // delete an empty stage request, because the server would otherwise store it indefinitely
     if (isOver) await attempt(this.api.delete(id, signal));
     return coming;
   }
@@ -175,8 +177,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Returns a file's state from a poll response; undefined if the file's locality must also be checked. A staged file
-   * stays on disk for `diskLifetime`, counted from `finishedAt`.
+   * Returns a file's state from a poll response; undefined if the library must also check where the file is. A staged
+   * file stays on disk for `diskLifetime`, counted from `finishedAt`.
    */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
@@ -208,9 +210,9 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /**
- * Returns the state `failed` for each file that the server refused. If the server refused several files, and accepted
- * none, the cause might be the call itself.
- * @throws CallRefusedError if the server refused several files, and accepted none
+ * Returns the state `failed` for each file that the server refused.
+ * @throws CallRefusedError if the server refused several files, and accepted none, because the cause might be the call
+ * itself
  */
 function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,

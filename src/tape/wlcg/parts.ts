@@ -13,31 +13,28 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls before `send` fails. This number is enough to isolate two or three invalid paths
- * among a thousand. A server that refuses more calls probably refuses all calls.
+ * Maximum number of refused calls before `send` fails: enough to isolate two or three invalid paths among a thousand. A
+ * server that refuses more calls probably refuses all calls.
  */
 const MAX_REFUSALS = 32;
 
 export class Parts {
   private limit: number;
 
-  /** @param limit the initial maximum number of paths per call */
   constructor(limit: number) {
     this.limit = limit;
   }
 
-  /**
-   * Current maximum number of paths per call. It is lower than at the start if the server has refused a call as too
-   * large.
-   */
+  /** Current maximum number of paths per call, which decreases when the server refuses a call as too large. */
   get size(): number {
     return this.limit;
   }
 
   /**
-   * Sends all paths in as few calls as possible.
-   * - If the server refuses a call as too large, sends its paths in two halves, and never a larger call again.
-   * - If a call contains an invalid path, sends its paths in two halves, until a call contains only the invalid path.
+   * Sends all paths in as few calls as possible. If the server refuses a call, sends its paths in two halves:
+   * - If the call was too large, later calls are not larger than the halves.
+   * - If the call contained an invalid path, the paths are split until a call contains only the invalid path.
+   *
    * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals
    */

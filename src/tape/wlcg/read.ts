@@ -1,6 +1,6 @@
 /**
- * Reads a staged file over HTTP. If a read fails, determines the cause from the file's locality, because different
- * servers report the same cause differently.
+ * Reads a staged file over HTTP. If a read fails, asks the server where the file is, because different servers report
+ * the same cause differently.
  */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
@@ -41,7 +41,7 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** HTTP statuses with which servers refuse to send a file that is not on disk. StoRM sends 415. */
+/** HTTP statuses of servers that refuse to send a file that is not on disk. StoRM sends 415. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
@@ -70,7 +70,7 @@ async function explain(
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 
-/** Returns a file's locality; undefined if the tape API does not report it. */
+/** Returns a file's locality, such as `TAPE`; undefined if the tape API does not report it. */
 async function findInfo(api: TapeApi, remote: string, signal: AbortSignal): Promise<Locality | undefined> {
   try {
     return (await api.findLocalities([remote], signal)).get(remote);

@@ -14,8 +14,8 @@ export interface StageAnswer {
 
 export interface Locality {
   /**
-   * A file's locality, such as `TAPE`. Undefined if the server does not report it, for example because the file does
-   * not exist.
+   * The locality of a file, such as `TAPE`. Undefined if the server does not report it, for example because the file
+   * does not exist.
    */
   locality: string | undefined;
   said: string | undefined;
@@ -24,8 +24,8 @@ export interface Locality {
 type Fields = Record<string, unknown>;
 
 /**
- * Parses the response to a poll. @returns the states of the files, keyed by remote path; empty if the response is
- * malformed
+ * Parses the response to a poll.
+ * @returns the states of the files, keyed by remote path; empty if the response is malformed
  */
 export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
   const files = asFields(json).files;
@@ -79,8 +79,8 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
 }
 
 /**
- * Largest number that counts as seconds since 1970; as seconds, it is a date in the year 5138. Larger numbers count as
- * milliseconds.
+ * Largest number that counts as seconds since 1970. Larger numbers count as milliseconds. As seconds, this limit is a
+ * date in the year 5138.
  */
 const LAST_SECONDS = 1e11;
 
@@ -119,9 +119,8 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 /**
  * Returns the error for a file, according to its locality. If the locality does not show the cause, the server's error
  * texts determine the error class.
- * @param said the server's error text for the file in the stage request; undefined if the file has not failed in the
- * stage request
- * @returns undefined if the file can be staged
+ * @param said the server's error text, if the file has failed in the stage request
+ * @returns undefined if the server can stage the file
  */
 export function findFailure(
   file: StagedFile,
@@ -160,15 +159,11 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 }
 
 interface Judged {
-  /** The file's state in the poll response; undefined if the response does not contain the file. */
+  /** State of the file in the poll response; undefined if the response does not contain the file. */
   answer: StageAnswer | undefined;
-  /**
-   * Whether the poll response contains any files. If a poll response contains any file, it contains all files in the
-   * stage request.
-   */
+  /** Whether the poll response contains any files. If so, it contains all files in the stage request. */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or one of its parts. */
   isForgotten: boolean;
-  /** The file's locality; undefined if the server did not report it. */
   info: Locality | undefined;
 }
