@@ -66,6 +66,8 @@ export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 
+/** The latest gauges of an engine process. */
+
 export interface EngineFigures {
   part: string;
   residentBytes: number;

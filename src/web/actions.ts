@@ -1,4 +1,3 @@
-/** Sends the user's changes to the gateway, and reports errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
@@ -14,7 +13,7 @@ export interface Action {
   isRunning: boolean;
   /** Error message for the user's last change; undefined if the change did not fail. */
   problem: string | undefined;
-  /** @returns the result; undefined after an error */
+  /** @returns the changed object; undefined after an error */
   run<Data, Variables extends AnyVariables>(
     document: TypedDocumentNode<Data, Variables>,
     variables: Variables,

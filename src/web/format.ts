@@ -1,4 +1,3 @@
-/** Formats numbers and times for the browser's language and time zone. */
 export { formatBytes } from '../core/text/bytes.js';
 
 /** Returns a number followed by a noun, such as `1 file` or `1,200 files`. */
@@ -8,7 +7,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 
 export const formatNumber = (number: number): string => number.toLocaleString();
 
-/** Returns the fraction `part / all`, limited to 1; returns 1 if `all` is 0. */
+/** Returns the fraction `part / all`, at most 1; returns 1 if `all` is 0. */
 export function share(part: string | number, all: string | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);
@@ -24,22 +23,25 @@ export const formatUtc = (at: string): string => `${new Date(at).toISOString().s
 const TWO_DAYS_MS = 172_800_000;
 
 /**
- * Formats a time span's start or end. For a span of more than two days, omits the time of day.
- * @param lengthMs the span's length
+ * Formats the start or end of a time span. If the span is longer than two days, omits the time of day.
+ * @param lengthMs length of the span
  */
 export function formatSpanEnd(at: number, lengthMs: number): string {
   if (lengthMs <= TWO_DAYS_MS) return formatTime(new Date(at).toISOString());
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Units of time, each with its length in seconds and the largest number that is shown in this unit. */
+/** Units of time, each with its length in seconds and the largest number that the dashboard shows in this unit. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],
   ['hour', 3600, 48],
 ];
 
-/** Shortest time span, in seconds, that is shown as a number. The number for a shorter span would soon be outdated. */
+/**
+ * Shortest time span, in seconds, that the dashboard shows as a number. A number for a shorter span would soon be
+ * outdated.
+ */
 const NOW_SECONDS = 30;
 
 /**

@@ -1,4 +1,4 @@
-/** The frame around every view: the navigation, the user, and whether the page is connected to the gateway. */
+/** The frame around every view: the navigation, the user, and the state of the connection to the gateway. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { FenceDocument } from '../generated/web-operations';
@@ -23,7 +23,7 @@ import { useViewQuery } from './view-query';
 interface View {
   name: string;
   title: string;
-  /** @param rest the parts of the address after the view's name */
+  /** @param rest the parts of the address after the name of the view */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
   isForOperators?: boolean;
@@ -90,7 +90,6 @@ const CONNECTION_TEXTS: Readonly<Record<ConnectionState, string>> = {
     'Another server responds instead of the gateway: this page may be out of date. Reload the page, because you may have to log in again.',
 };
 
-/** Returns to the view from which the user came to the sign-in page. */
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;
@@ -125,7 +124,7 @@ function Views({ label, views, current }: { label: string; views: readonly View[
   );
 }
 
-/** Moves the focus to a new view, so that a screen reader reads the view's title. */
+/** Moves the focus to a new view, so that a screen reader reads the title of the view. */
 function Main({ path, children }: { path: string; children: JSX.Element }) {
   const main = useRef<HTMLElement>(null);
   const before = useRef(path);

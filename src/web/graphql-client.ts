@@ -1,13 +1,9 @@
-/**
- * Creates the GraphQL client. The client sends queries and mutations one by one, and receives live data over one
- * stream, which reconnects after a failure.
- */
+/** Creates the GraphQL client, which receives live data over one stream and reconnects after a failure. */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
 import { dropToken, isSignedIn, readToken } from './sign-in/session';
 
-/** Returns the URL for a path relative to the page. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
 /** State of the connection to the gateway. `intercepted`: a proxy responds instead, for example with its login page. */
@@ -29,7 +25,6 @@ export const sentHeaders = async (): Promise<Record<string, string>> => {
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
-/** Signs the user out when the gateway rejects the token. */
 function signOut(why: string): void {
   if (isSignedIn()) dropToken(why);
 }

@@ -1,4 +1,3 @@
-/** Provides live data about requests' progress. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -20,13 +19,13 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the gateway reported the request's end or rejected the subscription. */
+  /** Time at which the gateway reported the end of the request, or rejected the subscription. */
   endedAt: number | undefined;
 }
 
 /**
  * Returns the latest progress of active requests, if it is newer than the view's data.
- * @param requestedAt time at which the view's data was requested, measured by `performance.now()`
+ * @param requestedAt time of the query for the view's data, measured by `performance.now()`
  */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],

@@ -1,11 +1,10 @@
-/** Reloads lists when the gateway reports that their contents have changed. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
 import { useViewQuery, type ViewQuery } from './view-query';
 
-/** Runs a query, and repeats it when one of the site's `parts` changes. */
+/** Runs a query, and repeats the query when one of the site's `parts` changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,

@@ -1,11 +1,9 @@
-/** Explains why a search does not find any file, in case the user mistyped the text. */
-
 /** Returns the message for a search that did not find any path containing `text`. */
 export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 
 /**
- * Describes which paths a search text matches.
+ * Describes which paths a search text matches, in case the user mistyped the text.
  * @param text the text as the user typed it
  */
 export function describeMatching(text: string): string {

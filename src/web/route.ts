@@ -43,8 +43,8 @@ export function useRoute(): Route {
 const TYPED = 'typed';
 
 /**
- * Changes a view's filters. Each change is a step in the browser's history, but letters typed in a row count as one
- * step.
+ * Changes the filters of a view. Each change is a step in the browser's history, but letters typed in a row count as
+ * one step.
  */
 export function chooseHere(
   parts: readonly (string | number)[],

@@ -1,5 +1,6 @@
 /**
- * Runs the views' queries. While the gateway does not respond, retries the query, and keeps the last result visible.
+ * Runs the queries of the views. While the gateway does not respond, retries the query, and keeps the last result
+ * visible.
  */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
@@ -8,13 +9,12 @@ import { useCallback, useEffect, useRef } from 'preact/hooks';
 const MAX_PAUSE_MS = 10_000;
 
 export interface ViewQuery<Data> {
-  /** The last result of the view's query. */
   data: Data | undefined;
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * Time at which the last result was requested, measured by `performance.now()`. Events that the page received earlier
-   * might be older than the result.
+   * Time of the query that returned the last result, measured by `performance.now()`. Events that the page received
+   * before this time might be older than the result.
    */
   requestedAt: number;
   again(): void;

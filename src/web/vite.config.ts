@@ -1,4 +1,3 @@
-/** Builds the dashboard: the files that a gateway serves. */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 

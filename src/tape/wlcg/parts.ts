@@ -21,6 +21,7 @@ const MAX_REFUSALS = 32;
 export class Parts {
   private limit: number;
 
+  /** @param limit initial maximum number of paths per call */
   constructor(limit: number) {
     this.limit = limit;
   }

@@ -1,4 +1,3 @@
-/** Shows the buttons with which the user changes a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,

@@ -1,4 +1,3 @@
-/** Shows a request's details: properties, waiting files and excluded paths. */
 import type { ComponentChildren } from 'preact';
 import { count, formatBytes } from '../format';
 import { describeMatching, describeNoMatch } from '../no-match';
@@ -60,7 +59,6 @@ function describeRequested(request: ShownRequest): ComponentChildren {
   return `A list of ${count(paths, 'path')}: see below`;
 }
 
-/** Describes why a request does not contain any files. */
 export function describeEmpty(request: ShownRequest): string {
   const { state, pattern, filesReleased, filesUnknown } = request;
   if (filesReleased > 0) return `The request contains no files: ${count(filesReleased, 'file')} released`;

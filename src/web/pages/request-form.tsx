@@ -17,7 +17,6 @@ interface RequestFormProps {
   matching: number;
   chosen: string[];
   onRequested(): void;
-  /** The selected files. */
   children?: ComponentChildren;
 }
 

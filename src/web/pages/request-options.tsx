@@ -1,13 +1,12 @@
-/** Options of a new request: label, retention and email. */
 import type { CreateRequestInput } from '../../generated/web-operations';
 
-/** Options as the user typed them. */
+/** The options of a new request, as the user typed them. */
 export interface Options {
   label: string;
   /** Days until the retention date; empty for the default. */
   days: string;
   isMailed: boolean;
-  /** Email address; empty for the quota's address. */
+  /** Email address; empty for the address of the quota. */
   address: string;
 }
 

@@ -1,4 +1,3 @@
-/** The view of one request: progress, waiting files, actions and files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { RequestDocument, type RequestFileState } from '../../generated/web-operations';
 import { useProgress } from '../live-progress';
@@ -18,7 +17,9 @@ const PAGE = 50;
 /** Largest request id, because request ids are 32-bit integers. */
 const MAX_ID = 2 ** 31 - 1;
 
-/** Minimum time between two reloads of the view, in milliseconds. Files can be restored faster than users can read. */
+/**
+ * Minimum time between two reloads of the view, in milliseconds. Engines can restore files faster than users can read.
+ */
 const RELOAD_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
@@ -67,7 +68,6 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Reloads the view after events, but at most once every `RELOAD_MS` milliseconds. */
 function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);

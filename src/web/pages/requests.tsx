@@ -1,4 +1,3 @@
-/** Shows the requests that the user is allowed to see, newest first, with live progress. */
 import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
 import { useProgress } from '../live-progress';
@@ -15,7 +14,7 @@ import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states of requests. A query must include all states to find requests that have ended. */
+/** All states of requests, because a query without states would not find requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {
@@ -27,7 +26,7 @@ export function RequestsPage() {
   const { data, error, isFetching, requestedAt, again } = useViewQuery(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
-  // the gateway lists the oldest requests first, so reverse them to show the newest first
+  // the gateway lists the oldest requests first, but the dashboard shows the newest first
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
   const older = requests && {
     hasNextPage: requests.pageInfo.hasPreviousPage,

@@ -2,7 +2,6 @@
 import { count } from '../format';
 
 interface SelectedFilesProps {
-  /** Logical paths. */
   chosen: ReadonlySet<string>;
   onRemove(path: string): void;
   onClear(): void;

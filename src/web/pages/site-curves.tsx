@@ -1,4 +1,3 @@
-/** Shows charts of the site's activity, and the running processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
   SiteHistoryDocument,

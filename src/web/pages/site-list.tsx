@@ -51,11 +51,10 @@ export function SiteList<Data, Node>({
 
 interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' | 'list' | 'columns' | 'keyOf'> {
   document: TypedDocumentNode<Data, { first: number; after?: string | null | undefined }>;
-  /** Parts of the site that the list depends on. The list is reloaded when any of them changes. */
+  /** Parts of the site whose changes reload the list. */
   parts: SitePart[];
 }
 
-/** Returns a list view without filters. */
 export function createSitePage<Data, Node>({ document, parts, ...props }: SitePage<Data, Node>) {
   return function Page() {
     const paging = usePaging();

@@ -1,4 +1,4 @@
-/** Shows each user's fair share, all suspensions, and the tape copies that failed verification. */
+/** Shows the fair share of each user, all suspensions, and the tape copies that failed verification. */
 import {
   SiteFailuresDocument,
   type SiteFailuresQuery,

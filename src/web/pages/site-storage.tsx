@@ -1,4 +1,3 @@
-/** Shows volumes, restore disks and libraries. */
 import {
   SiteDisksDocument,
   type SiteDisksQuery,

@@ -1,4 +1,3 @@
-/** A progress or usage bar. */
 export function Bar({
   value,
   label,

@@ -13,7 +13,7 @@ export interface CurveProps {
   /** Start of the chart's time span, in milliseconds since 1970. */
   from: number;
   until: number;
-  /** Whether each value remains valid until the next value's time. */
+  /** Whether each value remains valid until the time of the next value. */
   isStepped?: boolean;
   format(value: number): string;
 }

@@ -4,8 +4,8 @@ import { isSignedIn } from '../sign-in/session';
 import { Refused } from './problem';
 
 /**
- * Downloads a restored file. A browser that saves a link does not show why the download failed, so the page requests
- * the first byte beforehand. A link does not send a token, so for a signed-in user the page fetches the whole file.
+ * Downloads a restored file. A browser that saves a link does not show why a download failed, so the page requests the
+ * first byte beforehand. A link does not send a token, so for a signed-in user the page fetches the whole file.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();
@@ -29,7 +29,7 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   );
 }
 
-/** HTTP status of the gateway's response to a request for an empty file's first byte. */
+/** HTTP status of the response to a request for the first byte of an empty file. */
 const NO_SUCH_RANGE = 416;
 
 /** @returns the error message, if any */
@@ -49,7 +49,7 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  // wait a minute, so that the browser has opened the URL before it is revoked
+  // wait a minute, so that the browser has opened the URL before `revokeObjectURL`
   setTimeout(() => URL.revokeObjectURL(made), 60_000);
   return undefined;
 }

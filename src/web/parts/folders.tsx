@@ -3,7 +3,7 @@ import { DirectoryDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 
 interface FoldersProps {
-  /** Search text, possibly empty. If it begins with a slash, the part up to the last slash is a folder. */
+  /** Search text, possibly empty. If the text begins with a slash, the part up to the last slash is a folder. */
   match: string;
   onSearch(text: string): void;
 }
@@ -33,7 +33,7 @@ export function Folders({ match, onSearch }: FoldersProps) {
   );
 }
 
-/** Maximum number of folders that are shown. Users find the other folders by typing. */
+/** Maximum number of folders to show. Users find other folders by typing. */
 const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {

@@ -1,11 +1,11 @@
 /**
- * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores earlier pages'
- * cursors.
+ * Divides a list into pages with cursors. Each page is a step in the browser's history, which stores the cursors of
+ * earlier pages.
  */
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Paging {
-  /** Cursor before the page's first row; undefined on the first page. */
+  /** Cursor before the first row of the page; undefined on the first page. */
   after: string | undefined;
   next(endCursor: string | null): void;
   back(): void;
@@ -16,7 +16,6 @@ export interface Paging {
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
-/** Returns the state of a list's paging, and functions to change it. */
 export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {

@@ -29,7 +29,7 @@ export function Problem({ error, again }: { error: CombinedError; again?: () => 
   );
 }
 
-/** Shows why a change failed, if it did. */
+/** Shows the reason why a change failed. */
 export function Refused({ why }: { why: string | undefined }) {
   if (why === undefined) return null;
   return (

@@ -1,4 +1,3 @@
-/** Selects one of the user's quotas. */
 import { useCaller } from '../sign-in/caller';
 
 interface QuotaChoiceProps {

@@ -1,4 +1,4 @@
-/** Shows a request's progress, both in the list and in the request's own view. */
+/** Shows the progress of a request, both in the list and in the view of a single request. */
 import type { ComponentChildren } from 'preact';
 import { formatFiles, formatMissing } from '../../core/text/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
@@ -8,7 +8,7 @@ import { isOver } from './state';
 
 interface RequestSummaryProps {
   request: RequestLineFragment;
-  /** Text before the progress bar's label in a list. */
+  /** Text before the label of the progress bar in a list. */
   name?: string;
   /** Whether screen readers announce progress. */
   isLive?: boolean;

@@ -1,6 +1,6 @@
 /**
  * Shows whether an object, such as a drive or a disk, is in service. Operators get buttons to suspend, drain or resume
- * the object; they must give a reason to suspend it.
+ * the object. Suspending requires a reason.
  */
 import { useState } from 'preact/hooks';
 import {

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 
-/** Shows a view's heading, and sets the window's title. */
+/** Shows the heading of a view, and sets the title of the window. */
 export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
   useEffect(() => {
     document.title = `${text} · Tapegate`;

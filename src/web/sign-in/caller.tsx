@@ -1,6 +1,6 @@
 /**
- * Reads the signed-in user from the gateway. What the views show depends on the user's permissions, but only the
- * gateway enforces them.
+ * Reads the signed-in user from the gateway. The views depend on the user's permissions, but only the gateway enforces
+ * them.
  */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';

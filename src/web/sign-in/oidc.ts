@@ -4,7 +4,7 @@ import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 /** A token that the page sends to the gateway. */
 export interface StoredToken {
   token: string;
-  /** The token's issuer; absent if no identity provider issued the token. */
+  /** The issuer of the token; absent if no identity provider issued the token. */
   issuer?: string | undefined;
   /** The refresh token with which the page requests the next token. */
   refreshToken?: string | undefined;
@@ -165,7 +165,7 @@ function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   return { token, issuer, refreshToken, expiresAt };
 }
 
-/** Returns the audience under two parameter names: the one in RFC 8707, and the one that other providers use. */
+/** Returns the audience under two parameter names: the name from RFC 8707, and the name that other providers use. */
 function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }

@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** How long before a token's expiry the page renews it, in milliseconds. */
+/** Time before the expiry of a token at which the page renews the token, in milliseconds. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the user's token, and renews it if it is about to expire. */
+/** Returns the user's token, and renews the token if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
@@ -35,8 +35,8 @@ export async function readToken(): Promise<string | undefined> {
 
 /**
  * Renews the stored token. Two tabs never renew a token simultaneously, because a provider might revoke a login if its
- * refresh token is used twice. If the provider does not answer, the next call retries, and until then the gateway
- * decides whether the old token is valid.
+ * refresh token is used twice. If the provider does not answer, the next call retries, and the page keeps the old
+ * token.
  */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
@@ -50,8 +50,8 @@ async function renewStored(kept: StoredToken): Promise<void> {
 }
 
 /**
- * Calls `use` while holding a lock that all tabs share. On a page from another host without TLS, browsers do not offer
- * locks, so `use` is called without a lock.
+ * Calls `use` while holding a lock that all tabs share. Browsers do not offer locks on a page from another host without
+ * TLS, so the page then calls `use` without a lock.
  */
 async function withLock(use: () => Promise<void>): Promise<void> {
   if (navigator.locks === undefined) return await use();
