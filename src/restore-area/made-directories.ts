@@ -63,7 +63,6 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   }
 }
 
-/** Returns the directories above a logical path, innermost first. */
 function directoriesAbove(logicalPath: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(logicalPath); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
@@ -202,7 +201,6 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why a crash might lose the contents of a copy's directory; undefined if the contents are durable. */
 type FailureOf = (location: CopyLocation) => Error | undefined;
 
 /**
@@ -212,7 +210,6 @@ type FailureOf = (location: CopyLocation) => Error | undefined;
 export class OpenDirectories {
   private readonly ctx: Context;
   private readonly calls: CallWatch;
-  /** Directories that the batch tried to open, keyed by path on disk. */
   private readonly tried = new Set<string>();
   private readonly directories = new Map<string, BatchDirectory>();
   /** Parents of directories opened since the last sync, keyed by path on disk. */
@@ -261,7 +258,7 @@ export class OpenDirectories {
     return directory;
   }
 
-  /** Syncs the open directories, and their parents, because a parent might be new. Never rejects. */
+  /** Syncs the open directories and their parents, which might be new. Never rejects. */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),
@@ -287,7 +284,6 @@ export class OpenDirectories {
     );
   }
 
-  /** Closes the directories. Never rejects. */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));
   }

@@ -109,7 +109,7 @@ export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   }
 }
 
-/** Renames a marker file from its temporary name to its final name. @returns false if the temporary file is missing */
+/** Renames a marker file to its final name. @returns false if the temporary file is missing */
 export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
   const root = await realpath(mountpoint);
   try {

@@ -69,7 +69,6 @@ interface ObservedDirectory {
   directory: OwnedDirectory;
   root: string;
   record: OwnerRecord | undefined;
-  /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
   /**
    * Whether the directory responds. If the directory does not respond, the other fields are from the last successful
@@ -101,14 +100,14 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. The reasons omit the random names of temporary
-   * files, so that equal reasons have equal texts.
+   * Reasons why owner records could not be written, keyed by directory. Random names of temporary files are left out,
+   * so that equal reasons have equal texts.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps that this process writes. The epoch lets the process recognise its own stamps even if a
-   * promoted standby does not know them.
+   * Epoch in the stamps of this process. A promoted standby might not know these stamps, but the process still
+   * recognises them by the epoch.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -255,7 +254,6 @@ export class Ownership {
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
   }
 
-  /** Returns whether another database might have the same identity as this database. */
   async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
     const location = await this.findLocation(site);
     if (findMove(site.location, location) !== undefined || this.watchedSince !== undefined) return true;
@@ -344,10 +342,6 @@ export class Ownership {
     }
   }
 
-  /**
-   * Logs only once why a directory's owner record could not be written, for example to a library that is mounted
-   * read-only.
-   */
   private reportUnwritten(directory: string, problem: string | undefined): void {
     const before = this.unwritten.get(directory);
     if (problem === undefined) this.unwritten.delete(directory);
@@ -364,7 +358,7 @@ export class Ownership {
   }
 }
 
-/** Returns the directories that can contain an owner record: the restore disks and the library. */
+/** Returns the directories that can contain an owner record. */
 export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'disks'>): OwnedDirectory[] {
   const library = { id: 0, mountpoint: path.resolve(ctx.config.dataDir, 'library'), isFailing: false };
   return [...disks, library];

@@ -27,7 +27,7 @@ export async function removePartial(location: CopyLocation, name: string): Promi
   await withCopyIfPresent(location, (_file, directory) => removeEntry(directory, name, isPartial));
 }
 
-/** Returns the stats of a copy's partial file, if it exists. @throws the errors of `removePartial` */
+/** Returns the stats of a copy's partial file; undefined if it does not exist. @throws the errors of `removePartial` */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, directory) =>
     lstat(path.join(directory.fdPath, name), { bigint: true }),
@@ -85,7 +85,7 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    // until the group is set, give the file's current group only the permissions that other users have
+    // until the group is set, the current group gets only the permissions that other users have
     this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode));
     this.written = this.opening;
     this.watchFailure();
@@ -126,10 +126,7 @@ export class PartialFile {
     return storedStats(stats);
   }
 
-  /**
-   * Removes the partial file, but not a different file with the same name.
-   * @returns false if the partial file cannot be removed now
-   */
+  /** Removes the partial file, but not a different file with the same name. @returns false if the removal fails */
   async discard(): Promise<boolean> {
     await this.written.catch(() => {}); // `write` or `finish` throws the error
     const fd = await this.opening.catch(() => undefined);

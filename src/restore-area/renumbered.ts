@@ -88,7 +88,6 @@ export class Renumbering {
   }
 }
 
-/** Runs a call on a disk. @returns undefined if the disk is unavailable or hangs; a later run retries */
 async function runOnDisk<T>(
   disks: FailingDisks,
   disk: KnownMarker,
@@ -102,10 +101,7 @@ async function runOnDisk<T>(
   }
 }
 
-/**
- * Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. The caller records progress only
- * after it has compared all returned copies.
- */
+/** Returns copies from the start of a page, with at most `RUN_BYTES` bytes in total. */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {

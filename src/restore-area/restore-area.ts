@@ -19,7 +19,7 @@ export interface CopyLocation extends MarkedDisk {
 }
 
 export interface Directory {
-  /** Path to the directory through its open descriptor. No later rename or link can redirect this path. */
+  /** Path to the directory through its open descriptor, which no later rename or link can redirect. */
   fdPath: string;
   handle: FileHandle;
   /**
@@ -32,10 +32,7 @@ export interface Directory {
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
-/**
- * Returns whether an operator has moved an open directory. If so, new files in the directory would have wrong paths. A
- * removed directory does not count as moved.
- */
+/** Returns whether an operator has moved an open directory. A removed directory does not count as moved. */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
@@ -78,7 +75,7 @@ function justRemoved(path: string): Error {
 
 /**
  * Opens the directory of a copy, and calls `use` with the path of the copy.
- * @param use receives a path that no later rename or link can redirect; the copy itself might be missing
+ * @param use receives a path through the open directory; the copy itself might be missing
  * @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting`
  */
 export async function withCopy<T>(
@@ -123,7 +120,7 @@ export function ignoreReplaced(error: unknown): undefined {
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
-/** Syncs a directory. @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting` */
+/** @throws Error with code ENOENT if the directory is missing; the other errors of `openExisting` */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }

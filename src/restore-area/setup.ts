@@ -66,9 +66,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it. A registered disk can be changed while it is
- * unmounted.
- * @param input.create whether to create a missing mount point, as a directory on the parent file system
+ * Registers a restore disk, or changes its allocation, and marks it. The disk can be changed while it is unmounted.
+ * @param input.create whether to create a missing mount point
  * @param input.mark whether to accept the mounted file system even if the disk already has a marker or lacks its copies
  * @returns the disk and, if marking failed, the reason. Tapegate stores no copy on an unmarked disk
  * @throws InvalidInputError
@@ -93,7 +92,7 @@ export async function addDisk(
 
 /** @throws InvalidInputError if another Tapegate owns the directory */
 async function refuseOwned(ctx: Context, mountpoint: string): Promise<void> {
-  const root = await realpath(mountpoint).catch(() => undefined); // the caller reports a missing directory
+  const root = await realpath(mountpoint).catch(() => undefined);
   const problem = root && (await findForeign(ctx, mountpoint, root));
   if (problem) throw new InvalidInputError('mountpoint', problem);
 }
@@ -117,8 +116,7 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 }
 
 /**
- * Rejects a missing mount point. Creating it would let Tapegate store an unmounted disk's files on the parent file
- * system.
+ * Rejects a missing mount point, because Tapegate must not write an unmounted disk's files to the parent file system.
  */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
@@ -194,9 +192,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/**
- * Maximum number of recorded copies to look for on a disk without a marker. One copy is enough to identify the disk.
- */
+/** Maximum number of recorded copies to look for on a disk without a marker. */
 const MAX_PROOFS = 100;
 
 /**
@@ -232,13 +228,13 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether a disk's file system ignores case or Unicode normalisation in names, unless this is already recorded.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names, unless this is already known.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/** Checks again how a disk's file system compares names, because the file system might have been replaced. */
+/** Checks again how a disk's file system compares names, because another file system might be mounted now. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);

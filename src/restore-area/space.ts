@@ -22,15 +22,14 @@ export interface FileSystem {
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
-  /** Whether the file system rejects new files because it has run out of inodes. */
   hasNoInodes?: boolean;
 }
 
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies a number of blocks by the block size, both unsigned numbers from `statfs`. Limits the result to what the
- * database can store, because a file system of unlimited size might report more.
+ * Multiplies a number of blocks by the block size. Limits the result to what the database can store, because a file
+ * system of unlimited size might report more.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -136,7 +135,7 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements. The engine calls this method whenever a disk is suspended or resumed. */
+  /** Clears cached measurements. */
   clearCache(): void {
     this.known.clear();
   }

@@ -1,6 +1,6 @@
 import { openPlain } from './checksum.js';
 
-/** Maximum number of bytes to read from a file. No marker is longer, because the longest part of a marker is a path. */
+/** Maximum number of bytes to read from a file, enough for a marker with the longest path. */
 const MOST_BYTES = 16 * 1024;
 
 export async function readText(file: string): Promise<string> {

@@ -37,7 +37,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes with files that were requested after the volume's read plan was made. */
+  /** Volumes with files that users requested after the planner made the volume's read plan. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
@@ -109,10 +109,7 @@ export class PlannedStrategy implements Strategy {
     return openBacklog(free, state);
   }
 
-  /**
-   * Returns the next file to read from a volume. Makes a new plan for the drive if its plan is empty, omits newly
-   * requested files, or serves the wrong users.
-   */
+  /** Returns the next file to read from a volume. */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;

@@ -1,7 +1,4 @@
-/**
- * The contract of drive libraries. Tapegate decides which volumes to mount in a drive library, and in which order to
- * read files.
- */
+/** Drive libraries, for which Tapegate decides which volumes to mount, and in which order to read files. */
 import { TapeError } from '../core/errors.js';
 
 /**
@@ -10,9 +7,7 @@ import { TapeError } from '../core/errors.js';
  */
 export class VolumeError extends TapeError {}
 
-/**
- * Reports that the drive is busy, broken or misconfigured. The engine can immediately use another drive for the volume.
- */
+/** Reports that the drive is busy, broken or misconfigured. The engine can use another drive for the volume. */
 export class DriveError extends VolumeError {}
 
 /** Reports that this process cannot reach the library. A LibraryError does not suspend the volume. */

@@ -12,17 +12,13 @@ const readFd = promisify(fs.read) as (
   ...how: [Buffer, number, number, null]
 ) => Promise<{ bytesRead: number }>;
 
-/**
- * Yields the bytes of a regular file. The reader owns each chunk, and can reuse its memory.
- * @param explain converts a read error into the error to throw
- */
+/** Yields the bytes of a regular file. @param explain converts a read error into the error to throw */
 export async function* readFileChunks(
   file: string,
   signal: AbortSignal,
   explain: (error: unknown) => Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
   let fd: number | undefined;
-  /** The next chunk, which is read while the caller processes the current chunk. */
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
@@ -48,7 +44,6 @@ export async function* readFileChunks(
   }
 }
 
-/** Starts to read the next chunk. If the read fails, only a caller that awaits the chunk gets the error. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
   const block = takeBlock();
   const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);

@@ -2,8 +2,8 @@
  * Finds the programs and secrets that a host's administrator offers to libraries, as files below
  * `TAPEGATE_LIBRARY_DIR`.
  *
- * Tapegate's operators select programs and secrets by file name, because settings must not contain paths. Otherwise,
- * anyone with an operator's token could run any program on the host, and send any file to any server.
+ * Settings contain only the names of these files, not paths. Otherwise, anyone with an operator's token could run any
+ * program on the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -2,8 +2,8 @@
  * Defines library types. Each library type has a contract, a schema of its settings, a constructor, a directory in
  * src/tape, and a line in kinds.ts (docs/operators/libraries).
  *
- * Command-line values are strings, so the schemas also accept numbers and booleans as strings. An empty or null setting
- * counts as missing.
+ * Schemas also accept numbers and booleans as strings, for the command line. An empty or null setting counts as
+ * missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
@@ -18,10 +18,7 @@ export interface Site {
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
-  /**
-   * Whether the library finds a file on its volume by position or by path. If the catalogue contains positions, the
-   * engine always reads files in position order.
-   */
+  /** Whether the library finds a file on its volume by position or by path. */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
   /** Creates the library object. Does not open devices, files or connections. */

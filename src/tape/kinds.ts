@@ -22,7 +22,7 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** Creates the object for the default library, to which the command `archive` writes. */
+/** Creates the default library, to which the command `archive` writes. */
 export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {
   return createDirectoryLibrary(path.join(dataDir, 'library'));
 }
@@ -34,7 +34,7 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates the object for a registered drive library. Only the first use shows whether the library is available.
+ * Creates the object for a registered drive library, without checking whether the library is available.
  * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(

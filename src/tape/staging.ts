@@ -1,7 +1,4 @@
-/**
- * The contract of staging libraries. A staging library schedules its own drives, and stages files to its disk on
- * request.
- */
+/** Staging libraries, which schedule their own drives, and stage files to their disks on request. */
 import { TapeError } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 
@@ -39,7 +36,6 @@ export class NotReadyError extends LibraryError {
 }
 
 export interface StagedFile {
-  /** Logical path, which the library's settings map to a path in the library. */
   path: string;
   /**
    * Name of the file's volume, for libraries that need it. A catalogue can list all files of a library on one volume,
@@ -85,8 +81,8 @@ export interface RetainedFile {
 }
 
 /**
- * A file's version. For the first read, the caller passes an empty object, and the read records the version in it.
- * Later reads fail if the version has changed. The members stay absent if the library cannot identify versions.
+ * A file's version. The first read records the version in an empty object, and later reads fail if the version has
+ * changed. The members stay absent if the library cannot identify versions.
  */
 export interface ReadVersion {
   tag?: string | undefined;
@@ -103,7 +99,7 @@ export interface ReadVersion {
   size?: bigint | undefined;
 }
 
-/** Returns whether a later read can detect that the file's version has changed. */
+/** Returns whether a later read can detect that the version has changed. */
 export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
   return (tag ?? modified ?? digest) !== undefined;
 }
@@ -136,9 +132,9 @@ export interface StagingTerms {
 
 /** Numbers of requests and bytes for which a provider might charge. */
 export interface Usage {
-  /** Number of requests sent, including requests without a response. */
+  /** Includes requests without a response. */
   requests: number;
-  /** Number of bytes of file content received. */
+  /** Bytes of file content. */
   bytes: bigint;
 }
 

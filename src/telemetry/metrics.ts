@@ -39,7 +39,7 @@ interface MetricDescription {
   labels: readonly string[];
 }
 
-/** Returns the descriptions of the metrics for the documentation, without values. */
+/** Returns the descriptions of the metrics, for the documentation. */
 export function describeMetrics(): MetricDescription[] {
   const own = new Registry();
   const noContext = { db: {}, events: {} } as unknown as Context;
@@ -51,7 +51,6 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns a function that adds a gauge. Each scrape updates the gauge by calling `set`. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({

@@ -1,3 +1,4 @@
+/** Formats numbers and times for the browser's language and time zone. */
 export { formatBytes } from '../core/text/bytes.js';
 
 /** Returns a number followed by a noun, such as `1 file` or `1,200 files`. */
@@ -17,7 +18,6 @@ export function formatTime(at: string): string {
   return new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 }
 
-/** Formats a time in UTC, for tooltips and copying. */
 export const formatUtc = (at: string): string => `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
 const TWO_DAYS_MS = 172_800_000;
@@ -31,7 +31,7 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Units of time, each with its length in seconds and the largest number that the dashboard shows in this unit. */
+/** Each unit of time, with its length in seconds and the largest number that the dashboard shows in this unit. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],

@@ -4,6 +4,7 @@ import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
 import { dropToken, isSignedIn, readToken } from './sign-in/session';
 
+/** Returns the URL for a path relative to the page. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
 /** State of the connection to the gateway. `intercepted`: a proxy responds instead, for example with its login page. */

@@ -4,7 +4,6 @@ import { useEffect, useState } from 'preact/hooks';
 export interface Route {
   /** Path components after `#` in the address, such as `['requests', '12']`; empty for the start page. */
   parts: string[];
-  /** Search filters of the view. */
   search: URLSearchParams;
 }
 

@@ -25,10 +25,6 @@ import type { Demand, RetainedFile, StagedFile, StagingLibrary } from '../stagin
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
 import { type Caller, endSeconds, runScript, streamScript } from './script-calls.js';
 
-/**
- * Schema of a command: a program with its arguments. The first item is the name of a program that the host's
- * administrator offers.
- */
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
@@ -222,7 +218,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** Returns the released files that are still on disk or will arrive, for a library without a release script. */
+/** Returns the released files that are still on disk or will arrive later. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

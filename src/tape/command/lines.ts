@@ -1,7 +1,3 @@
-/**
- * Converts between files and JSON lines: writes the files that a script receives, and parses the file states that the
- * script reports.
- */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, RetainedFile, StagedFile } from '../staging.js';
@@ -78,7 +74,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // not JSON: throw the error below
+    // the code below throws an error
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

@@ -9,7 +9,6 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the first item of `command`, the name of the program, with the path of the program. */
   locate(command: readonly string[]): string[];
 }
 
@@ -104,7 +103,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // while the reader processes the chunk, the script does not count as silent
+      isWaiting = false; // the time that the reader spends on the chunk does not count as silence
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;
@@ -138,10 +137,7 @@ const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;
 
-/**
- * @param what the name of the call in error messages, such as `mount of "A00001"`
- * @returns the error for the script's exit code; undefined if the script succeeded
- */
+/** @returns the error for the script's exit code; undefined if the script succeeded */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
   if (end.code === 0) return undefined;
   const message = `${what}: ${describe(end)}`;

@@ -15,13 +15,12 @@ interface ScriptRun {
   environment: Readonly<Record<string, string>>;
   /** The standard input of the script; if absent, the input is empty. */
   input?: string;
-  /** Whether to read the script's standard output, instead of discarding it. */
   isRead: boolean;
   /** Milliseconds from SIGTERM to SIGKILL. */
   killMs: number;
 }
 
-/** A script's exit status. `code` and `signal` are both null if the process still exists after SIGKILL. */
+/** Exit status of a script. `code` and `signal` are both null if the process still exists after SIGKILL. */
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
@@ -112,8 +111,8 @@ export class Script {
   }
 
   /**
-   * Closes the output of an exited script when no more data arrives. A child process outside the process group might
-   * still keep the output open.
+   * Closes the output of an exited script when no more data arrives, because a child process might keep the output
+   * open.
    */
   private drain(output: Readable): void {
     let before = -1;

@@ -192,7 +192,6 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
@@ -216,8 +215,8 @@ function classify(error: unknown, where: string): unknown {
 const MARKER = '.tapegate-library';
 
 /**
- * Mode of directories in a library. Tape copies do not store the modes of the original files, so only the owner is
- * allowed to read them.
+ * Mode of directories in a library. Only the owner has access, because tape copies do not store the modes of the
+ * original files.
  */
 const OWN_DIRECTORY = 0o700;
 const OWN_FILE = 0o600;
@@ -271,7 +270,6 @@ class LibraryDirectory {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
-  /** Creates the directory of a volume, and syncs the parent directory. Does not create a missing library. */
   async makeVolume(directory: string): Promise<void> {
     await this.check();
     try {
@@ -322,10 +320,7 @@ class LibraryDirectory {
   }
 }
 
-/**
- * Name of the file that records which Tapegate installation owns a library or a restore disk. A library that contains
- * only this file counts as empty.
- */
+/** Name of the file that records which Tapegate installation owns a library or a restore disk. */
 export const ownerName = '.tapegate-disk-owner';
 
 /**

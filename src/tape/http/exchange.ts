@@ -44,7 +44,6 @@ export interface Answer {
    * @throws the signal's reason if the signal aborts
    */
   read(): AsyncGenerator<Buffer>;
-  /** Closes the connection, unless the caller has read the whole body. */
   destroy(): void;
 }
 
@@ -151,7 +150,7 @@ async function* readBody(
   }
 }
 
-/** Reads the rest of a short response body that the caller does not need, so that the connection can be reused. */
+/** Reads the rest of a short response body, so that the connection can be reused. */
 export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
   await readText(answer, 64 * 1024).catch(() => signal.throwIfAborted());
 }

@@ -44,7 +44,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  // an HTML page does not explain more than the status does
+  // HTML does not explain more than the status does
   if (/\bhtml\b/i.test(type ?? '')) return undefined;
   try {
     const problem: unknown = JSON.parse(body);

@@ -1,6 +1,3 @@
-/**
- * Reads a file over HTTP from an offset, and compares the file's size, version and checksum with the response headers.
- */
 import { giveBack, joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
@@ -32,8 +29,7 @@ interface ReadOptions {
 }
 
 /**
- * Yields the bytes of the file at `url` in order, starting at `from`. Closes the connection if the reader stops before
- * the end.
+ * Yields the bytes of the file at `url` in order, starting at `from`.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
  * @throws ChangedError if the version of the file has changed
@@ -138,10 +134,7 @@ function checkVersion(
   throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 
-/**
- * Rejects an HTML page that a proxy or a login service sends with status 200. The rejection does not count as a failure
- * of the file.
- */
+/** Rejects an HTML page that a proxy or login service sends with status 200, without blaming the file. */
 function refusePage(
   { response, name }: Reply,
   { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },
@@ -207,7 +200,7 @@ const WANTED_DIGESTS = {
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** Digest algorithms in order of preference, beginning with the fastest. */
+/** From the fastest digest algorithm to the slowest. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 

@@ -1,4 +1,3 @@
-/** HTTP client for one site. Opens a limited number of connections, and sends the token only to trusted origins. */
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
@@ -34,7 +33,6 @@ interface Call {
 }
 
 export interface Reply extends Answer {
-  /** Redirect responses that preceded this response, in order of arrival. */
   ways: readonly ResponseHead[];
   /** The bearer token of the request; absent if the request did not contain one. */
   token?: string;
@@ -115,7 +113,7 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
     if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
-    createSecureContext(options); // throws an error if a certificate or key is invalid
+    createSecureContext(options);
     return options;
   } catch (error) {
     const names = Object.values(files).join(', ');
@@ -142,7 +140,6 @@ async function readToken(file: string): Promise<string> {
 
 async function readTokenFile(file: string): Promise<string> {
   try {
-    // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const { mode } = await handle.stat();

@@ -17,12 +17,12 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** Logical path of a directory; if present, the scan lists only files below this directory. */
+  /** Logical path of a directory; if present, only files below this directory are listed. */
   below?: string | undefined;
   signal: AbortSignal;
   /**
-   * Called for each skipped directory entry: an entry whose name is not UTF-8, or that is neither a file nor a
-   * directory.
+   * Called for each directory entry that is skipped because its name is not UTF-8, or because it is neither a file nor
+   * a directory.
    * @param why the reason, as the end of a sentence that begins with the path
    */
   onSkip?: (path: string, why: string) => void;
@@ -222,10 +222,7 @@ export class LtfsVolume implements ListableVolume {
   }
 }
 
-/**
- * Returns the path of the directory `root` on the cartridge, with symbolic links resolved.
- * @throws a file system error; VolumeError if `root` links to a directory outside the cartridge
- */
+/** @throws a file system error; VolumeError if `root` links to a directory outside the cartridge */
 async function findBase(mountPoint: string, root: string): Promise<string> {
   const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
   await access(base, constants.R_OK | constants.X_OK);

@@ -1,5 +1,5 @@
 /**
- * Controls the changer of an LTFS library. A lock ensures that processes with the same lock directory never run two
+ * Controls the changer of an LTFS library. A lock prevents processes with the same lock directory from running two
  * changer commands concurrently. A running command keeps the lock even if its parent process dies.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,10 +8,7 @@ import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { CommandFailure, type LockDirectory, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/**
- * Shortest and longest pause between attempts to unload a drive. A drive might refuse to release its cartridge for a
- * while after an unmount.
- */
+/** Shortest and longest pause between attempts to unload a drive. */
 const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
@@ -103,14 +100,12 @@ export class Changer {
 }
 
 export interface Element {
-  /** Type of element. A port is an import/export slot, through which operators insert and remove cartridges. */
+  /** A port is an import/export slot, through which operators insert and remove cartridges. */
   kind: 'drive' | 'slot' | 'port';
   /** Number of the element in the output of `mtx`. Drives are numbered from 0, and slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /**
-   * The barcode of the cartridge; undefined if the element does not contain a cartridge, or the barcode is unreadable.
-   */
+  /** Undefined if the element does not contain a cartridge, or the barcode is unreadable. */
   volume: string | undefined;
   /** Number of the slot from which the changer moved the cartridge to the drive; undefined if unknown. */
   source: number | undefined;
@@ -179,8 +174,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for the cartridge in a drive, preferably its previous slot. Returns a port only if the cartridge
- * came from it, because operators need the ports.
+ * Returns a free slot for the cartridge in a drive, preferably its previous slot. Avoids ports, because operators need
+ * them.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

@@ -1,6 +1,3 @@
-/**
- * Runs a site's commands without a shell, with limits on time and output. Implements locks that the commands inherit.
- */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -10,7 +7,7 @@ import { messageOf, oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** A command's maximum output in characters: enough for the status of a changer with thousands of slots. */
+/** Maximum output of a command in characters: enough for the status of a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
 /** Milliseconds from SIGTERM to SIGKILL. */
@@ -32,10 +29,7 @@ export class CommandFailure extends Error {
 
 interface CommandOptions {
   seconds: number;
-  /**
-   * The lock's file descriptor, which the command inherits as descriptor 3. The lock stays in force until the command
-   * and its child processes have ended.
-   */
+  /** File descriptor of the lock, which the command inherits as descriptor 3. */
   lock?: number | undefined;
   signal: AbortSignal;
 }
@@ -179,8 +173,8 @@ export class LockDirectory {
 }
 
 /**
- * Locks one of this process's file descriptors. Node.js cannot call flock(2), so the program flock(1) inherits the file
- * descriptor and locks it.
+ * Locks a file descriptor through the program flock(1), which inherits the descriptor, because Node.js cannot call
+ * flock(2).
  */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {
   const wait = seconds > 0 ? ['--timeout', String(seconds)] : ['--nonblock'];

@@ -91,10 +91,7 @@ export class Drive {
     return await isMounted(this.shop.settings.mountTable, this.drive.mountPoint);
   }
 
-  /**
-   * Unmounts the cartridge, and waits until the drive's LTFS process has exited. An engine that no longer runs might
-   * have started the LTFS process.
-   */
+  /** Unmounts the cartridge, and waits until the drive's LTFS process has exited. */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
     const { name, device } = this.drive;
@@ -114,7 +111,7 @@ export class Drive {
       await runCommand(fill(commands.unmount, { ...this.drive }), { seconds: seconds.unmount, signal });
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      if (!(await this.isMounted())) return; // another process has unmounted the cartridge
+      if (!(await this.isMounted())) return;
       throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
@@ -140,7 +137,6 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** Removes the cartridge from another drive if a process that died left the cartridge there. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
@@ -235,7 +231,7 @@ interface Mount {
   type: string;
 }
 
-/** Returns the mount that `umount` would remove: the kernel's last entry for the mount point. */
+/** Returns the mount that `umount` would remove, which is the kernel's last entry for the mount point. */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
   const target = await realpath(mountPoint).catch(() => mountPoint);
   const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));
@@ -243,8 +239,8 @@ async function findReal(mountPoint: string): Promise<Mount | undefined> {
 }
 
 /**
- * Parses a mount table in the format of /proc/self/mountinfo. In each line, the fifth field is the mount point, with
- * space, tab, newline and backslash as octal escapes. The file system type follows the separator ` - `.
+ * Parses a mount table in the format of /proc/self/mountinfo. The fifth field is the mount point, with octal escapes
+ * for space, tab, newline and backslash. The file system type follows the separator ` - `.
  */
 export function readMounts(table: string): Mount[] {
   return table

@@ -27,10 +27,7 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
   return Object.fromEntries(located);
 }
 
-/**
- * Pattern for cartridge barcodes, which are the volume names. Allows only a few characters, because a barcode becomes
- * an argument of commands.
- */
+/** Pattern for cartridge barcodes. Allows only a few characters, because a barcode becomes an argument of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements DriveLibrary {

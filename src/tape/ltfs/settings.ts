@@ -95,7 +95,7 @@ export const ltfsSettings = settingsOf({
   seconds: timeLimits.prefault({}).describe('time limit for each step, in seconds'),
 });
 
-/** The default commands. Unlike a site's own commands, the default commands run programs from the system's PATH. */
+/** The default commands, which run programs from the system's PATH. */
 export const usualCommands = commands.parse({});
 
 export type LtfsSettings = z.output<typeof ltfsSettings>;
@@ -124,7 +124,6 @@ const KILL_SECONDS = 20;
 
 /**
  * Returns the maximum duration of a mount and of an unmount, in seconds, computed from the time limits of all commands.
- * A failing mount might need to empty two drives, and then its own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

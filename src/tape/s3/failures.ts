@@ -21,10 +21,7 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/**
- * S3 error codes, keyed by HTTP status. A response to a HEAD request does not have a body, and therefore does not
- * contain an error code.
- */
+/** S3 error codes, keyed by HTTP status, because the response to a HEAD request does not contain an error code. */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',
@@ -35,7 +32,6 @@ const CODES_OF_STATUS: Record<number, string> = {
   503: 'SlowDown',
 };
 
-/** Names that the SDK gives to errors if the response does not contain an error code. */
 const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknown', 'Error', 'S3ServiceException'];
 
 /**
@@ -52,7 +48,6 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // if a server has several addresses that all refuse the connection, the error does not have a message
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
@@ -62,14 +57,13 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Seconds to wait before a retry if a busy provider does not send a Retry-After header. */
 const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Codes of errors that concern the whole library, and not one object. For most codes, an operator must fix the
- * credentials, bucket, clock or region.
+ * Errors that concern the whole library, and not one object. For most codes, an operator must fix the credentials,
+ * bucket, clock or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',

@@ -90,7 +90,6 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** States of files whose paths do not map to object keys. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -143,8 +142,8 @@ async function findKept(
 }
 
 /**
- * Asks S3 to restore an object. Repeating the request is safe: S3 continues a restore in progress, or extends an
- * existing copy's lifetime.
+ * Asks S3 to restore an object. Repeating the request continues a restore in progress, or extends the lifetime of an
+ * existing copy.
  * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(

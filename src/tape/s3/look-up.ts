@@ -20,7 +20,6 @@ import type { S3Calls } from './signed-requests.js';
 export type Sight = Seen | undefined | TapeError;
 
 /**
- * Finds the states of objects.
  * @param keys the object keys, possibly with duplicates
  * @returns the results, keyed by object key
  * @throws LibraryError if the failure affects all keys

@@ -20,10 +20,6 @@ interface Wanted {
   /** Size of the file in the catalogue, in bytes, which might differ from the size of the object in S3. */
   size: bigint;
   from: bigint;
-  /**
-   * The catalogue's checksum, if any, which the engine compares with the bytes. If the catalogue does not have a
-   * checksum, this module compares the bytes with the object's checksum in S3.
-   */
   checksum?: string | null | undefined;
   /** Version of the file, as recorded by earlier reads. The member `tag` contains the ETag. */
   version: ReadVersion;
@@ -57,7 +53,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // abort the requests for parts that the reader does not need
+    ended.abort();
   }
 }
 
@@ -148,10 +144,7 @@ class Reading {
     throw new ChangedError(`${name} was replaced while it was read: its ETag is ${ETag}, but was ${expected}`);
   }
 
-  /**
-   * Receives a part into memory as fast as the server sends it. Closes the connection if the response body is longer
-   * than the part.
-   */
+  /** Receives a part into memory, and closes the connection if the response body is longer than the part. */
   private async receive({ Body }: GetObjectCommandOutput, length: number): Promise<Buffer[]> {
     const chunks: Buffer[] = [];
     let left = length;
@@ -181,10 +174,7 @@ class Reading {
     throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
   }
 
-  /**
-   * Finds S3's checksum of the whole object. After a range request, sends a HEAD request, because a response to a range
-   * request does not contain the checksum.
-   */
+  /** Finds S3's checksum of the whole object, with a HEAD request if necessary. */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;
     if (answer.ContentRange === undefined) return checksumOf(answer);

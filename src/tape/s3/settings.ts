@@ -1,4 +1,3 @@
-/** Settings and prices for the library type `s3`, for archive classes in S3 or in a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';
@@ -32,7 +31,6 @@ export interface Prefix {
 
 /** A section of a credentials file. The library reads the file again at intervals. */
 interface CredentialsPlace {
-  /** Name of the secret that contains the credentials. */
   file: string;
   profile: string;
 }
@@ -42,7 +40,6 @@ interface Charges {
   currency: string;
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** Price for storing restored copies, per GB and month. */
   nanosPerGbMonth: bigint;
 }
 
@@ -160,7 +157,7 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   return undefined;
 }
 
-/** Returns the prices from the settings; undefined if the settings do not contain a currency. */
+/** Returns undefined if the settings do not contain a currency. */
 function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
   const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {

@@ -26,7 +26,6 @@ type Asked<Input> = Omit<Input, 'Bucket'>;
 
 const CONNECT_MS = 10_000;
 
-/** Time after which this process closes an idle connection, chosen to be shorter than servers' idle timeouts. */
 const IDLE_MS = 4000;
 
 export class S3Calls {
@@ -76,7 +75,6 @@ export class S3Calls {
     countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
-  /** Returns the SDK and its client for one request, and counts the request. @param request name of the request */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
@@ -187,12 +185,11 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
 }
 
 /**
- * Parses a credentials file with the SDK. Passes an open file descriptor, so that the SDK parses the checked file even
- * if another file replaces it.
+ * Parses a credentials file with the SDK. Passes an open file descriptor, so that the SDK parses the file that was
+ * checked.
  */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');
-  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const stats = await handle.stat();

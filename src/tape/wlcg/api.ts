@@ -179,7 +179,6 @@ async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
   if (!isFine(reply)) throw new CallRefusedError(await readProblem(reply, signal));
 }
 
-/** Parses a response body. @throws LibraryError if the body is not JSON */
 async function readJson(reply: Reply): Promise<unknown> {
   const text = await readText(reply, MAX_ANSWER);
   try {
@@ -214,7 +213,7 @@ class Discovery {
   }
 
   /**
-   * Returns the base URL of the API, without a trailing slash.
+   * @returns the base URL of the API, without a trailing slash
    * @throws LibraryError; RetryLaterError; the signal's reason if the signal aborts
    */
   async find(signal: AbortSignal): Promise<string> {
@@ -292,10 +291,7 @@ class Discovery {
   }
 }
 
-/**
- * Returns the error to throw if the request for the discovery document fails. A missing document means that the site
- * does not have a tape API, or publishes it elsewhere.
- */
+/** Returns the error to throw if the request for the discovery document fails. */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;
   return isNone ? new LibraryError('PERMANENT', problem.text) : toLibraryError(problem);

@@ -17,8 +17,8 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /**
- * Time in milliseconds without immediate checks. After a stage request, the library immediately checks which files are
- * on disk. If no files are on disk, the library skips these checks for this time.
+ * After an immediate check that finds no files on disk, the library skips immediate checks for this many milliseconds.
+ * An immediate check directly follows a stage request.
  */
 const POLL_MS = 300_000;
 
@@ -47,7 +47,7 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, ...(token !== undefined && { token: secretPath(env, token) }) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
-    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // total time limit for one request
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000;
     this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
@@ -76,7 +76,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds which files in a new stage request are already on disk, so that they need not wait for the first poll. */
+  /** Finds files of a new stage request that are already on disk, so that they need not wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -89,7 +89,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      // the stage request itself succeeded
+      // a failed check does not affect the stage request
       if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
@@ -148,7 +148,7 @@ class WlcgLibrary implements StagingLibrary {
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
-    if (!answers) return []; // the server does not know the stage request
+    if (!answers) return [];
     const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);

@@ -1,6 +1,6 @@
 /**
- * Reads a staged file over HTTP. If a read fails, asks the server where the file is, because different servers report
- * the same cause differently.
+ * Reads a staged file over HTTP. After a failed read, asks the tape API where the file is, because servers report the
+ * same cause differently.
  */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';

@@ -13,10 +13,7 @@ export interface StageAnswer {
 }
 
 export interface Locality {
-  /**
-   * The locality of a file, such as `TAPE`. Undefined if the server does not report it, for example because the file
-   * does not exist.
-   */
+  /** The locality of a file, such as `TAPE`; undefined if the server does not report it. */
   locality: string | undefined;
   said: string | undefined;
 }
@@ -78,10 +75,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/**
- * Largest number that counts as seconds since 1970. Larger numbers count as milliseconds. As seconds, this limit is a
- * date in the year 5138.
- */
+/** Largest number that counts as seconds since 1970 (a date in the year 5138). Larger numbers count as milliseconds. */
 const LAST_SECONDS = 1e11;
 
 /**
@@ -117,8 +111,7 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 }
 
 /**
- * Returns the error for a file, according to its locality. If the locality does not show the cause, the server's error
- * texts determine the error class.
+ * Returns the error for a file, according to its locality and the server's error texts.
  * @param said the server's error text, if the file has failed in the stage request
  * @returns undefined if the server can stage the file
  */

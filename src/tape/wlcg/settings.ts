@@ -55,10 +55,7 @@ export function lifetimeMs(duration: string): number {
 
 const DURATION = expects('a duration like P2D or PT36H');
 
-/**
- * Maximum length of `targetedMetadata` as JSON, in characters. The length is limited, because a stage request repeats
- * the metadata for each file.
- */
+/** Maximum length of `targetedMetadata` as JSON, in characters. A stage request repeats the metadata for each file. */
 const MAX_METADATA = 4096;
 
 /** Schema of `targetedMetadata`, which can be an object, or a string that contains the object as JSON. */
@@ -161,7 +158,7 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes in a path and removes a trailing slash, because servers might do the same. */
+/** Merges repeated slashes in a path and removes a trailing slash, as servers might do. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }

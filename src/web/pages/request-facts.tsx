@@ -59,6 +59,7 @@ function describeRequested(request: ShownRequest): ComponentChildren {
   return `A list of ${count(paths, 'path')}: see below`;
 }
 
+/** Describes why a request does not contain any files. */
 export function describeEmpty(request: ShownRequest): string {
   const { state, pattern, filesReleased, filesUnknown } = request;
   if (filesReleased > 0) return `The request contains no files: ${count(filesReleased, 'file')} released`;

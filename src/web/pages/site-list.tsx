@@ -55,6 +55,7 @@ interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' |
   parts: SitePart[];
 }
 
+/** Returns a list view without filters. */
 export function createSitePage<Data, Node>({ document, parts, ...props }: SitePage<Data, Node>) {
   return function Page() {
     const paging = usePaging();

@@ -49,7 +49,6 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  // wait a minute, so that the browser has opened the URL before `revokeObjectURL`
   setTimeout(() => URL.revokeObjectURL(made), 60_000);
   return undefined;
 }

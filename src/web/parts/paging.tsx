@@ -16,6 +16,7 @@ export interface Paging {
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
+/** Returns the state of a list's paging, and functions to change the state. */
 export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {

@@ -9,7 +9,7 @@ export function messageOf(error: CombinedError): string {
   return `The gateway returned status ${error.response.status}.`;
 }
 
-/** Describes why a change failed. If the connection was lost, the gateway might still have made the change. */
+/** Describes why a change failed. After a lost connection, the gateway might still have made the change. */
 export function messageOfChange(error: CombinedError): string {
   const isUnanswered = error.graphQLErrors.length === 0 && !error.response;
   return isUnanswered ? 'The gateway does not respond; it is unknown whether the change was made.' : messageOf(error);

@@ -8,7 +8,6 @@ import { isOver } from './state';
 
 interface RequestSummaryProps {
   request: RequestLineFragment;
-  /** Text before the label of the progress bar in a list. */
   name?: string;
   /** Whether screen readers announce progress. */
   isLive?: boolean;

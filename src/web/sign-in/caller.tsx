@@ -14,7 +14,6 @@ export interface Caller {
   way: string;
   isReadOnly: boolean;
   isOperator: boolean;
-  /** Whether the user is allowed to see the operators' views. */
   seesSite: boolean;
   /** The first hundred quotas that the user is allowed to use or see, ordered by name. */
   quotas: { user: string; size: string; used: string }[];

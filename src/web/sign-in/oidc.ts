@@ -6,7 +6,6 @@ export interface StoredToken {
   token: string;
   /** The issuer of the token; absent if no identity provider issued the token. */
   issuer?: string | undefined;
-  /** The refresh token with which the page requests the next token. */
   refreshToken?: string | undefined;
   /** Milliseconds since 1970. */
   expiresAt?: number | undefined;
@@ -146,7 +145,6 @@ export async function renew({ issuer, refreshToken }: StoredToken): Promise<Stor
   return { ...next, refreshToken: next.refreshToken ?? refreshToken };
 }
 
-/** Loads the OpenID Connect library, and returns the arguments of a token request to an issuer. */
 async function prepare(providers: Providers, issuer: string) {
   const oauth = await import('oauth4webapi');
   const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
