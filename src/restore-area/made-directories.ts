@@ -52,7 +52,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // if the whole disk is untrusted, the file waits until an operator has fixed the disk
+    // an untrusted disk only delays the file until an operator has fixed the disk
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -163,7 +163,7 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
     try {
       const at = path.join(parent.fdPath, path.basename(dir));
       if (!(await looksAsCreated(await lstat(at), parent, wanted))) return false;
-      await rmdir(at); // fails for a mount point, and for a directory that is not empty
+      await rmdir(at); // `rmdir` fails for a mount point, and for a directory that is not empty
       return true;
     } finally {
       await parent.handle.close();
@@ -183,7 +183,7 @@ async function looksAsCreated(stats: Stats, parent: Directory, wanted: Directory
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  // directories that were created before Tapegate recorded modes have DIRECTORY_MODE
+  // directories have DIRECTORY_MODE if Tapegate created them before it recorded modes
   const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: DIRECTORY_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;

@@ -71,7 +71,7 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {});
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // replacing the record is safe, because two Tapegates never mark a disk simultaneously
+    // without hard links, replacing the record is safe, because two Tapegates never mark a disk simultaneously
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

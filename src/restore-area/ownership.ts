@@ -6,7 +6,8 @@
  * stamp. Engines replace the stamp every few seconds, and record each stamp in the database before writing it. Tapegate
  * draws these conclusions:
  * - If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
- * - If the database never recorded a record's stamp, the engine that wrote the stamp uses another copy of the database.
+ * - If a record contains a stamp that this database never recorded, an engine with another copy of the database wrote
+ * the stamp.
  * - If the database's cluster or directory has changed, the database was copied or moved. An operator must say which.
  * - If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
  * engines stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original
@@ -86,8 +87,8 @@ export function ownershipOf(ctx: Context): Ownership {
 }
 
 /**
- * Checks that this Tapegate owns its restore disks and libraries. Skips the check if the last one is recent.
- * @throws FencedError if another Tapegate owns them
+ * Checks that this Tapegate owns its restore disks and libraries, unless the last check is recent.
+ * @throws FencedError
  */
 export async function confirmOwned(ctx: Context): Promise<void> {
   await ownershipOf(ctx).confirm();
@@ -100,8 +101,8 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. Random names of temporary files are left out,
-   * so that equal reasons have equal texts.
+   * Reasons why owner records could not be written, keyed by directory. The reasons omit the random names of temporary
+   * files, so that equal reasons have equal texts.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
@@ -170,8 +171,8 @@ export class Ownership {
   }
 
   /**
-   * Whether this process will soon stop watching the stamps of a possible other Tapegate. The process then writes
-   * stamps itself. If two copies are watching, one of them therefore sees the other's stamps.
+   * Whether the waiting period is about to end. This process then writes its own stamps, so that two waiting copies
+   * notice each other.
    */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
@@ -180,6 +181,7 @@ export class Ownership {
   /** Records that the engine has stopped cleanly, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
+    // a failure only makes the next start take longer
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 

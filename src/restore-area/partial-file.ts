@@ -54,7 +54,7 @@ export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/** Number of written bytes after which a sync starts in the background, so that the final sync is short. */
+/** Number of written bytes after which a background sync starts, so that the final sync is short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
 /** Writes a partial file, which the constructor creates. The caller's last call must be `finish` or `discard`. */
@@ -133,7 +133,7 @@ export class PartialFile {
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {});
+      await this.close().catch(() => {}); // `finish` throws the error
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -141,10 +141,7 @@ export class PartialFile {
     }
   }
 
-  /**
-   * Starts a background sync after every `syncBytes` bytes, once the previous sync has ended.
-   * @throws the previous sync's error
-   */
+  /** Starts a background sync after every `syncBytes` bytes. @throws the previous sync's error */
   private async syncAhead(bytes: number): Promise<void> {
     this.unsynced += bytes;
     if (this.unsynced < this.syncBytes) return;
@@ -159,7 +156,7 @@ export class PartialFile {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {});
+    await this.syncing.catch(() => {}); // a sync might still use the descriptor
     await closeFile(fd);
   }
 

@@ -60,7 +60,7 @@ export class Renumbering {
     }
   }
 
-  /** @returns whether all copies on the disk were compared with their records */
+  /** @returns whether all copies on the disk have been compared with their records */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,

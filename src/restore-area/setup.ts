@@ -216,6 +216,7 @@ export async function ensureMarked(
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, MAX_PROOFS);
     if (isMarked) {
+      // the process that recorded the marker might have died before it created the marker file
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it might not be mounted (disk add --mark accepts it as it is)`;
@@ -236,6 +237,7 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
 
 /** Checks again how a disk's file system compares names, because another file system might be mounted now. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
+  // if the disk is not writable now, a later call checks again
   const folds = await foldsNames(root).catch(() => undefined);
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }

@@ -29,9 +29,9 @@ export interface FileOnVolume {
    * without a position.
    */
   position: bigint | null;
-  /** Size in the catalogue, in bytes. The engine compares it with the number of bytes read. */
+  /** Size in the catalogue, in bytes. The caller compares this size with the number of bytes read. */
   size: bigint;
-  /** Checksum, such as `adler32:…`, if the engine compares it with the bytes. */
+  /** Checksum, such as `adler32:…`, if the caller compares it with the bytes. */
   checksum?: string | null | undefined;
   /**
    * Whether Tapegate computed the checksum during the first restore of the file. Such a checksum cannot reveal a read
@@ -83,9 +83,9 @@ export interface WritableLibrary extends DriveLibrary {
    * Writes a file to a volume, and creates a missing volume.
    *
    * When the promise resolves, the file is durable, unless the library has a method `sync`. If the promise rejects, the
-   * library contains no part of the file. The caller must not reuse a chunk before the library requests the next chunk.
-   * The library rethrows errors from `bytes` unchanged.
-   * @param position the position of the file on the volume. If it is occupied, the library throws a TapeError PERMANENT
+   * file is not created. The caller must not reuse a chunk before the library requests the next chunk. The library
+   * rethrows errors from `bytes` unchanged.
+   * @param position the position of the file on the volume; an occupied position causes an error of the class PERMANENT
    * @returns the number of bytes written
    * @throws LibraryError if the library is missing, because `write` never creates a library
    */

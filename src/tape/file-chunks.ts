@@ -44,6 +44,7 @@ export async function* readFileChunks(
   }
 }
 
+/** Starts to read the next chunk. If the read fails, only a caller that awaits the chunk gets the error. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
   const block = takeBlock();
   const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);

@@ -16,8 +16,8 @@ export class RetryLaterError extends LibraryError {
 }
 
 /**
- * Reports that another file replaced a file in the library during a read. The bytes that were read are invalid, and the
- * reader must start again.
+ * Reports that another file replaced a file in the library during a read. The reader must discard the bytes and start
+ * again.
  */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
@@ -45,8 +45,7 @@ export interface StagedFile {
   position: bigint | null;
   size: bigint;
   /**
-   * Checksum, such as `adler32:…`, if the engine compares it with the bytes. If so, the library does not need to
-   * compare it.
+   * Checksum, such as `adler32:…`, if the caller compares it with the bytes. If so, the library need not compare it.
    */
   checksum?: string | null | undefined;
 }
@@ -81,8 +80,8 @@ export interface RetainedFile {
 }
 
 /**
- * A file's version. The first read records the version in an empty object, and later reads fail if the version has
- * changed. The members stay absent if the library cannot identify versions.
+ * A file's version, which the first read records in an empty object from the caller. Later reads fail if the version
+ * has changed. The members stay absent if the library cannot identify versions.
  */
 export interface ReadVersion {
   tag?: string | undefined;
@@ -198,8 +197,8 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Numbers of requests and bytes since the caller last cleared the map, keyed by the provider's names of the requests.
-   * Absent if the library does not count requests.
+   * Numbers of requests and bytes since the caller last cleared the map, keyed by the provider's names for the
+   * requests. Absent if the library does not count requests.
    */
   readonly usage?: Map<string, Usage>;
 }

@@ -13,8 +13,8 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 const REST_MS = 10_000;
 const REST_TIMES = 20;
 /**
- * Maximum time that a scrape waits for new figures. After this time, the scrape reports figures that are at most
- * `STALE_MS` milliseconds old.
+ * Maximum time that a scrape waits for new figures. Afterwards, the scrape reports older figures, at most `STALE_MS`
+ * milliseconds old.
  */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;

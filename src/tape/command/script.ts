@@ -11,7 +11,7 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** All environment variables of the script, which does not inherit any from this process. */
+  /** All environment variables of the script, which inherits none from this process. */
   environment: Readonly<Record<string, string>>;
   /** The standard input of the script; if absent, the input is empty. */
   input?: string;

@@ -1,4 +1,3 @@
-/** Sends HTTP requests through undici, with time limits. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -41,7 +40,6 @@ export interface Answer {
    * Yields the response body. Can be called only once. Closes the connection if the reader stops before the end.
    * @throws LibraryError if the body breaks off
    * @throws SilentServerError if no bytes arrive in time
-   * @throws the signal's reason if the signal aborts
    */
   read(): AsyncGenerator<Buffer>;
   destroy(): void;
@@ -58,7 +56,6 @@ const IDLE_MS = 4000;
 
 interface PoolOptions {
   limits: TimeLimits;
-  /** Maximum number of connections to each server. */
   sockets: number;
   secure: () => Promise<SecureContextOptions>;
 }
@@ -110,7 +107,6 @@ export class Pools {
  * Sends a request and waits for the response head. The caller must read or destroy the response body.
  * @throws LibraryError if the connection fails
  * @throws SilentServerError on a timeout
- * @throws the signal's reason if the signal aborts
  */
 export async function exchange({ pools, url, method, headers, body, signal }: Exchange): Promise<Answer> {
   const name = nameOf(url);

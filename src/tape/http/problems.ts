@@ -26,7 +26,6 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
     signal.throwIfAborted();
     return '';
   });
-  // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
   // hide the token, because users see the explanation, and some servers repeat a rejected token in it
   const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();

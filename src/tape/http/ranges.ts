@@ -34,7 +34,6 @@ interface ReadOptions {
  * @throws TapeError MEDIA if the bytes do not match the server's checksum, or the file ends before `from`
  * @throws ChangedError if the version of the file has changed
  * @throws LibraryError if the server fails
- * @throws the signal's reason if the signal aborts
  */
 export async function* readRange(
   client: SiteClient,
@@ -200,7 +199,7 @@ const WANTED_DIGESTS = {
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** From the fastest digest algorithm to the slowest. */
+/** Digest algorithms, from the fastest to the slowest. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 

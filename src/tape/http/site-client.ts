@@ -1,3 +1,4 @@
+/** HTTP client for one site, which limits connections and sends the token only to trusted origins. */
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
@@ -57,7 +58,6 @@ export class SiteClient {
    * Sends a request, and follows redirects of GET requests.
    * @returns the last response, whose status the caller must check
    * @throws LibraryError if no response arrives, or if a redirect is not allowed
-   * @throws the signal's reason if the signal aborts
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: file, identity } = this.options;

@@ -174,8 +174,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns a free slot for the cartridge in a drive, preferably its previous slot. Avoids ports, because operators need
- * them.
+ * Returns a free slot for the cartridge in a drive, preferably its previous slot. Avoids ports other than the previous
+ * slot, because operators need the ports.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

@@ -41,7 +41,6 @@ interface CommandOptions {
  * @returns the command's standard output
  * @throws CommandFailure if the command fails
  * @throws LibraryError if the operating system cannot start the command
- * @throws the signal's reason if the signal aborts
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
   options.signal.throwIfAborted();

@@ -80,8 +80,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 }
 
 /**
- * Throws an error that affects the whole library if S3 denies every restore, because the credentials do not permit
- * restores.
+ * Throws an error for the whole library if S3 denies every restore, because the credentials then lack the permission.
  */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
@@ -200,7 +199,7 @@ async function checkRestored(
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // try to read objects in archive classes too, because S3 has reported that the object is readable
+  // also try to read an object in an archive class, because S3 has reported that the object is readable
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);

@@ -158,7 +158,6 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
  * Calls `work` for each item, with at most `atOnce` concurrent calls.
  * @param work receives a signal, which aborts if `signal` aborts, or if `work` fails for another item
  * @throws the first error from `work`, after all started calls have ended
- * @throws the signal's reason if the signal aborts
  */
 export async function eachAtOnce<T>(
   items: readonly T[],

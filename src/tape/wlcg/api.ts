@@ -79,7 +79,10 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** Returns the localities of files, keyed by remote path. Omits paths that the server's responses do not contain. */
+  /**
+   * Returns the locality of each file, such as `TAPE`, keyed by remote path. Omits paths that the server's responses do
+   * not contain.
+   */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();

@@ -134,8 +134,8 @@ export function findFailure(
 }
 
 /**
- * Determines a file's state from its locality, if the file failed in a poll response or is missing from it. Returns
- * undefined if the state is unknown.
+ * Determines a file's state from its locality (such as `TAPE`), if the file failed in a poll response or is missing
+ * from the response. Returns undefined if the state is unknown.
  */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;

@@ -1,7 +1,4 @@
-/**
- * Settings for the library type `wlcg`. The settings contain the names of files with secrets, but not the secrets
- * themselves.
- */
+/** Settings for the library type `wlcg`. */
 import { z } from 'zod';
 import { quote, TapeError } from '../../core/errors.js';
 import { isLoopback } from '../../core/net/address-ranges.js';

@@ -14,7 +14,7 @@ import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states of requests, because a query without states would not find requests that have ended. */
+/** All states of requests. A query must list all states to find requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {

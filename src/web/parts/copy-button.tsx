@@ -1,8 +1,8 @@
 import { useState } from 'preact/hooks';
 
 /**
- * Copies a text to the clipboard. Browsers forbid clipboard access on a page without TLS, so the button then shows the
- * text instead.
+ * Copies a text to the clipboard. On a page without TLS, browsers forbid clipboard access, so the button shows the text
+ * instead.
  */
 export function CopyButton({ text, name }: { text: string; name: string }) {
   const [outcome, setOutcome] = useState<'copied' | 'shown'>();

@@ -6,8 +6,8 @@ interface MomentProps {
   at: string;
   isFull?: boolean;
   /**
-   * Whether to show the time as past or as future. If absent, the browser's clock decides, and the result is wrong if
-   * the clock is wrong or a planned event is late.
+   * Whether to show the time as past or as future. If absent, the browser's clock decides. The result is then wrong if
+   * the clock is wrong, or if a planned event is late.
    */
   side?: 'past' | 'ahead' | undefined;
 }

@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** Time before the expiry of a token at which the page renews the token, in milliseconds. */
+/** The page renews a token this many milliseconds before its expiry. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the user's token, and renews the token if it is about to expire. */
+/** Returns the user's token, and renews a token that is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
