@@ -135,10 +135,7 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
   }
 }
 
-/**
- * Returns whether a directory is unfinished, because an engine was killed before it set the mode. Ignores the
- * set-group-id bit, which the directory might inherit from its parent.
- */
+/** Returns whether a directory is unfinished, because an engine was killed before it set the mode. */
 export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }
@@ -189,7 +186,6 @@ async function looksAsCreated(stats: Stats, parent: Directory, wanted: Directory
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
-/** Returns whether an error means that the directory must stay: it is in use, protected or replaced. */
 function staysForGood(error: unknown): boolean {
   return error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
 }
@@ -228,7 +224,7 @@ export class OpenDirectories {
   /**
    * Returns the directory of a copy, and creates missing directories. The directory stays open until `close` is called.
    * @param confirm called before a directory is created; throws an error to prevent the creation
-   * @throws the errors of `openCopyDirectory`; the error of a failed earlier sync of the directory or a parent
+   * @throws the errors of `openCopyDirectory`; the error of a failed earlier sync
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);

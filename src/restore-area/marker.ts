@@ -17,7 +17,7 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Returns the contents of a marker file. They include the mount point, so that Tapegate detects swapped disks. */
+/** Returns the contents of a marker file, which include the mount point, so that Tapegate detects swapped disks. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }

@@ -44,7 +44,7 @@ import { ignoreReplaced, withDirectory } from './restore-area.js';
 
 /** Interval of ownership checks, in milliseconds. */
 export const CHECK_MS = 2000;
-/** Age, in milliseconds, at which an ownership check is outdated and `confirm` repeats it. */
+/** Age, in milliseconds, at which `confirm` repeats an ownership check. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
 /** Waiting times in milliseconds. Tests shorten these times. */
@@ -101,8 +101,7 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Reasons why owner records could not be written, keyed by directory. The reasons omit the random names of temporary
-   * files, so that equal reasons have equal texts.
+   * Reasons why owner records could not be written, keyed by directory, without the random names of temporary files.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
@@ -321,8 +320,8 @@ export class Ownership {
   }
 
   /**
-   * Takes ownership of directories without an owner, and replaces the stamps in this Tapegate's directories. Does not
-   * wait for the writes, because a busy disk might be slow.
+   * Takes ownership of directories without an owner, and replaces the stamps in this Tapegate's directories, without
+   * waiting for slow disks.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);

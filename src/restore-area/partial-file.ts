@@ -1,7 +1,6 @@
 /**
- * Writes a copy to a partial file in the copy's final directory. The name of the partial file identifies the recall.
- * Chunks are queued and written in the background, so that tape and disk work in parallel. A budget limits the memory
- * that all copies from one drive use together.
+ * Writes a copy to a partial file in the copy's final directory. Chunks are queued and written in the background, so
+ * that tape and disk work in parallel. A budget limits the memory that all copies from one drive use together.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -36,7 +35,7 @@ export async function findPartial(location: CopyLocation, name: string): Promise
 }
 
 /**
- * Removes a partial file, but only if the file has not changed since `seen` was read.
+ * Removes a partial file that has not changed since `seen` was read.
  * @returns whether the partial file no longer exists
  */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {

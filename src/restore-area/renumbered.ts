@@ -111,10 +111,7 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   return end === -1 ? page : page.slice(0, end);
 }
 
-/**
- * Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the total of the run. A
- * copy with the recorded ctime does not need a new record.
- */
+/** Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the total of the run. */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];
   const { ino, ctimeNs } = storedStats(found);

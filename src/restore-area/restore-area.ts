@@ -52,14 +52,13 @@ export function movedAway({ path }: Directory): Error {
   return new Error(`the directory ${path} was moved while files were being restored into it`);
 }
 
-/** Returns the current path of an open directory, without access to the disk. */
 function readPath({ fdPath, path }: Directory): string {
   return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
 
 const removedPath = (path: string) => `${path} (deleted)`;
 
-/** Replaces the path through the descriptor with the directory's path in an error message. @returns the error */
+/** Replaces the path through the descriptor with the real path in an error message. @returns the error */
 export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;

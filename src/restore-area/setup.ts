@@ -37,7 +37,7 @@ import { findForeign, ownershipOf } from './ownership.js';
 import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
-/** `mkdir` options for new mount points. Other users never get write permission, regardless of the umask. */
+/** `mkdir` options for new mount points, without write permission for other users. */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;

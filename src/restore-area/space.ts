@@ -72,7 +72,7 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/** Measures the free space on disks. All drives of an engine share one instance. */
+/** Measures the free space on disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
@@ -96,8 +96,8 @@ export class DiskGauge {
   }
 
   /**
-   * Returns the free space of each disk, keyed by disk id. The caller must pass all disks, because some of them might
-   * share a file system.
+   * Returns the free space of each disk, keyed by disk id. The caller must pass all disks, because disks can share a
+   * file system.
    */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));

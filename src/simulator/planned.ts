@@ -20,7 +20,7 @@ import { WaitingFiles } from './waiting-files.js';
 import type { Arrival } from './workload.js';
 
 export interface PlannedOptions {
-  /** Whether the planner gives users fair shares. If false, the planner treats all users as one user. */
+  /** Whether the planner gives users fair shares. */
   isFair?: boolean;
   /** Priorities, keyed by user name. Default: 0. */
   priorities?: ReadonlyMap<string, number>;
@@ -76,10 +76,7 @@ export class PlannedStrategy implements Strategy {
     return choice && this.take(drive, choice.queue.volume, state);
   }
 
-  /**
-   * Returns the time at which drives must ask for work again. A small queue waits for more files, but the wait must
-   * also end if no file arrives.
-   */
+  /** Returns the time at which drives must ask for work again. */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
     return isDone ? undefined : now + this.policy.collectSeconds / 2;

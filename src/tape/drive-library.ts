@@ -92,8 +92,8 @@ export interface WritableLibrary extends DriveLibrary {
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
   /**
-   * Makes all files written to a volume durable. Syncing many files together is faster than syncing each file. If the
-   * promise rejects, files written since the last successful `sync` might not be durable.
+   * Makes all files written to a volume durable. If the promise rejects, files written since the last successful `sync`
+   * might not be durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }

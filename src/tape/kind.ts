@@ -36,7 +36,7 @@ export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Setting
 
 /**
  * Validates settings, and converts each value to the type of its setting.
- * @throws SettingsError, whose message describes all faults; its `setting` is the setting with the first fault
+ * @throws SettingsError, whose message describes all faults
  */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
@@ -109,7 +109,7 @@ export function text(expected = 'a single-line string', form = /^/) {
   );
 }
 
-/** Schema of an absolute path. Rejects relative paths, because processes start in different directories. */
+/** Schema of an absolute path. */
 export const file = () => text('an absolute path', /^\//);
 
 export const choice = <const Values extends readonly string[]>(values: Values) =>

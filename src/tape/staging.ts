@@ -37,10 +37,7 @@ export class NotReadyError extends LibraryError {
 
 export interface StagedFile {
   path: string;
-  /**
-   * Name of the file's volume, for libraries that need it. A catalogue can list all files of a library on one volume,
-   * without positions.
-   */
+  /** Name of the file's volume, for libraries that need the name. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -94,7 +91,7 @@ export interface ReadVersion {
    * tag.
    */
   ifRange?: string | undefined;
-  /** Size of the file in the library, in bytes. Two versions can have the same size. */
+  /** Size of the file in the library, in bytes. */
   size?: bigint | undefined;
 }
 

@@ -38,10 +38,7 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['hour', 3600, 48],
 ];
 
-/**
- * Shortest time span, in seconds, that the dashboard shows as a number. A number for a shorter span would soon be
- * outdated.
- */
+/** Shortest time span, in seconds, that the dashboard shows as a number. */
 const NOW_SECONDS = 30;
 
 /**

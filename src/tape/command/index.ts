@@ -111,9 +111,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/**
- * Creates the object that runs the scripts. Scripts receive only the environment variables that this function selects.
- */
+/** Creates the object that runs the scripts. */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
     locate: ([program = '', ...args]) => [programPath(env, program), ...args],

@@ -53,7 +53,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** Error codes for a program that is missing or not executable, for which a retry is pointless. */
+/** Error codes for a program that is missing or not executable. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -61,7 +61,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** Returns why a program did not start. ENOENT means that the program or its interpreter is missing. */
+/** Returns why a program did not start. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))

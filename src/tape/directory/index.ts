@@ -151,7 +151,7 @@ function readFile(
   });
 }
 
-/** Reports that the source of the bytes to write is unreadable. A SourceError does not count against the tape. */
+/** Reports that the source of the bytes to write is unreadable. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -224,8 +224,8 @@ const OWN_FILE = 0o600;
 class LibraryDirectory {
   readonly root: string;
   /**
-   * Device and inode of the directory when the library was opened. A change means that another file system is mounted
-   * there, or that another directory has replaced it.
+   * Device and inode of the directory when the library was opened. A change means that another directory or file system
+   * is at the same path.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
@@ -240,11 +240,7 @@ class LibraryDirectory {
     this.opened = await this.identify();
   }
 
-  /**
-   * Rejects a world-writable directory, because any user could replace tape files in it. The operator decides whether
-   * the group is allowed to write.
-   * @throws LibraryError
-   */
+  /** Rejects a world-writable directory, because any user could replace tape files in it. @throws LibraryError */
   private async refuseOpen(directory: string): Promise<void> {
     const { mode } = await stat(directory).catch((error: unknown) => this.throwMissing(error, ''));
     if ((mode & 0o002) === 0) return;
@@ -323,10 +319,7 @@ class LibraryDirectory {
 /** Name of the file that records which Tapegate installation owns a library or a restore disk. */
 export const ownerName = '.tapegate-disk-owner';
 
-/**
- * Returns whether a library contains no file other than `ownerName`. An empty library might be an unmounted mount
- * point.
- */
+/** Returns whether a library contains no file other than `ownerName`. */
 export async function isEmptyLibrary(root: string): Promise<boolean> {
   return await isEmpty(await opendir(root));
 }

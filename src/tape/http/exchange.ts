@@ -194,7 +194,7 @@ const REFUSED_HERE =
 /** Matches OpenSSL's error codes for a server that rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** Returns whether the server or this process has rejected a certificate. If so, a retry would not help. */
+/** Returns whether the server or this process has rejected a certificate. */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

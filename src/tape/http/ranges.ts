@@ -91,7 +91,7 @@ export async function* readRange(
 
 /**
  * Minimum age, in milliseconds, at which a Last-Modified date counts as a strong validator. A younger file might change
- * again within the same second, and the server's clock might differ from this host's clock.
+ * again within the same second.
  */
 const STRONG_AFTER_MS = 60_000;
 
@@ -238,8 +238,7 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
 }
 
 /**
- * Parses a digest in hexadecimal or base64, with or without colons around it. Some servers omit the leading zeros of an
- * Adler-32 checksum.
+ * Parses a digest in hexadecimal or base64. Some servers add colons, or omit the leading zeros of an Adler-32 checksum.
  */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];

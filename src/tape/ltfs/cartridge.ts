@@ -107,8 +107,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for the start block of each file. Runs several commands concurrently, because starting a command takes
-   * longer than the answer.
+   * Asks LTFS for the start block of each file.
    * @returns the files with their start blocks, in the order of `files`
    * @throws TapeError
    */

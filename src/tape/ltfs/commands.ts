@@ -115,8 +115,7 @@ const BUSY = 75;
 
 /**
  * A file lock that excludes all other processes and hosts with the same lock directory. The lock file is never removed.
- * The lock stays in force until all processes that inherited the file descriptor have closed it. A file with a process
- * id could not represent an inherited lock, and would not work across containers.
+ * The lock stays in force until all processes that inherited the file descriptor have closed it.
  */
 export class HeldLock {
   readonly fd: number;

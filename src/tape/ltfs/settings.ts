@@ -50,8 +50,8 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits for the steps of mounting and unmounting. A robot moves a cartridge in up to one minute, and a drive
- * rewinds a tape in up to two minutes. LTFS reads an index in a few minutes, but a damaged cartridge takes much longer.
+ * Time limits for the steps of mounting and unmounting. LTFS can take many minutes to read the index of a damaged
+ * cartridge.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),

@@ -62,8 +62,8 @@ const BUSY_SECONDS = 30;
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
 /**
- * Errors that concern the whole library, and not one object. For most codes, an operator must fix the credentials,
- * bucket, clock or region.
+ * Errors that concern the whole library. For most of these errors, an operator must fix the credentials, bucket, clock
+ * or region.
  */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',

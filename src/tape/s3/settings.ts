@@ -19,7 +19,6 @@ import {
 } from '../kind.js';
 import type { Charge, Price } from '../staging.js';
 
-/** Retrieval tiers, from the fastest and most expensive to the slowest and cheapest. */
 const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
 export type Tier = (typeof TIERS)[number];
 
@@ -54,20 +53,14 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 
 const HOUR = 3600;
 
-/**
- * Retrieval times of each tier in S3 Glacier Flexible Retrieval, from Amazon's documentation. For other systems,
- * operators can set `waitMinutes`.
- */
+/** Retrieval times of each tier in S3 Glacier Flexible Retrieval, from Amazon's documentation. */
 const WAIT_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 60, most: 300 },
   Standard: { least: 3 * HOUR, most: 5 * HOUR },
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
-/**
- * Schema of a setting that maps a path prefix to a key prefix. Without such settings, the key of an object is its
- * catalogue path without the leading slash.
- */
+/** Schema of a setting that maps a path prefix to a key prefix. */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };

@@ -141,8 +141,7 @@ interface S3Credentials {
 const LIFE_MS = 6 * 60_000;
 
 /**
- * Creates a function that reads the credentials from their file. The SDK calls the function at intervals, so that an
- * operator can replace the credentials.
+ * Creates a function that reads the credentials from their file.
  * @returns undefined if the SDK should search its default credential sources
  */
 function createCredentials(

@@ -233,10 +233,7 @@ class Discovery {
     this.known = undefined;
   }
 
-  /**
-   * Finds the base URL of the API. Limits the total time, because all callers wait for the result, and a server might
-   * never end its response.
-   */
+  /** Finds the base URL of the API. Limits the total time, because all callers wait for the result. */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
     const ms = limits.connectMs + limits.answerMs;

@@ -13,7 +13,7 @@ import { readStaged } from './read.js';
 import { isOnDisk, judge, type StageAnswer } from './responses.js';
 import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
-/** Maximum number of connections for API calls. Data transfers use other connections. */
+/** Maximum number of connections for API calls, not for data transfers. */
 const CALL_SOCKETS = 4;
 
 /**
@@ -55,7 +55,6 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    // one `poll` call covers a whole stage request, even if it was sent in several parts
     return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
   }
 
@@ -243,6 +242,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // the id is not a list, so it is the id of the only part
+  } catch {}
   return [id];
 }

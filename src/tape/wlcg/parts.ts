@@ -13,8 +13,7 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls before `send` fails: enough to isolate two or three invalid paths among a thousand. A
- * server that refuses more calls probably refuses all calls.
+ * Maximum number of refused calls before `send` fails: enough to isolate two or three invalid paths among a thousand.
  */
 const MAX_REFUSALS = 32;
 

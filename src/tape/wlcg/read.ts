@@ -41,7 +41,7 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** HTTP statuses of servers that refuse to send a file that is not on disk. StoRM sends 415. */
+/** HTTP statuses of servers that refuse to send a file that is not on disk. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(

@@ -84,7 +84,6 @@ function Changes({ request, again }: RequestActionsProps) {
   );
 }
 
-/** Texts of the dialogs in which the user confirms irreversible actions. */
 const confirmations = {
   release: {
     question: 'Release all files?',

@@ -17,9 +17,7 @@ const PAGE = 50;
 /** Largest request id, because request ids are 32-bit integers. */
 const MAX_ID = 2 ** 31 - 1;
 
-/**
- * Minimum time between two reloads of the view, in milliseconds. Engines can restore files faster than users can read.
- */
+/** Minimum time between two reloads of the view, in milliseconds. */
 const RELOAD_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {

@@ -40,10 +40,7 @@ async function saveLinked(url: string, name: string): Promise<string | undefined
   return undefined;
 }
 
-/**
- * Fetches a file and saves it. Browsers keep large responses on disk, and not in memory.
- * @returns the error message, if any
- */
+/** Fetches a file and saves it. @returns the error message, if any */
 async function saveFetched(url: string, name: string): Promise<string | undefined> {
   const answer = await fetch(url, { headers: await sentHeaders() });
   if (!answer.ok) return await reasonOf(answer);

@@ -33,7 +33,7 @@ export function Folders({ match, onSearch }: FoldersProps) {
   );
 }
 
-/** Maximum number of folders to show. Users find other folders by typing. */
+/** Maximum number of folders to show. */
 const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {

@@ -151,10 +151,7 @@ async function prepare(providers: Providers, issuer: string) {
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
-/**
- * Longest lifetime of a token, in milliseconds: 100 years. Without this limit, a huge number of seconds could become
- * infinite, which JSON cannot store.
- */
+/** Longest lifetime of a token, in milliseconds: 100 years. */
 const MAX_LIFE_MS = 100 * 366 * 86_400_000;
 
 function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
