@@ -1,4 +1,4 @@
-/** The command `volume` sets volumes' media, moves files to copied cartridges, and retires volumes. */
+/** The command `volume` sets media types, records cartridge copies, and retires volumes. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';

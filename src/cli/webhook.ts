@@ -65,7 +65,7 @@ export function register(program: Command): void {
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 
-/** Each event's GraphQL name, by its name in webhook messages. */
+/** Maps event names in webhook messages to their GraphQL names. */
 const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',

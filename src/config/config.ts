@@ -1,4 +1,4 @@
-/** Reads a server's environment variables, and reports all faults in them. settings.ts defines the settings. */
+/** Reads a server's settings from environment variables, and reports all invalid settings. */
 import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
 import { ConfigError, describeFault, type Environment } from '../core/environment.js';
@@ -17,48 +17,43 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   transfer: Explicit<Parsed['transfer']>;
 };
 
-/**
- * Limits that are not settings, because normal use does not reach them. Error messages name the limit that was
- * exceeded.
- */
+/** Limits that are not settings, because normal use does not reach them. */
 const fixedLimits = {
   /**
-   * Maximum total size of all request bodies in memory, in MB. One caller may use at most three eighths of the maximum.
+   * Maximum total size of all HTTP request bodies in memory, in MB. One caller may use three eighths of this maximum.
    */
   bodiesMb: 256,
   /**
-   * Maximum number of open connections. All clients at one address may together have at most half of the connections.
-   * The maximum is lower if the process can open only a few file descriptors.
+   * Maximum number of open connections to the gateway. Clients at one address may together open half of this maximum.
    */
   connections: 10_000,
   /** Maximum number of concurrent HTTP requests per caller. */
   callerRequests: 500,
-  /**
-   * Maximum number of concurrent downloads. Each download takes 1 MB of memory. One caller may have at most half of the
-   * downloads.
-   */
+  /** Maximum number of concurrent downloads. Each download takes 1 MB of memory. */
   downloads: 500,
   /** Maximum number of operations in one event stream, in graphql-sse's single connection mode. */
   streamOperations: 100,
-  /** Maximum number of long lists that are read at the same time. Reading a long list takes a database connection. */
+  /** Maximum number of concurrent queries for long lists. Each query occupies a database connection. */
   longLists: 16,
-  /** Maximum number of paths in a request. */
   requestPaths: 250_000,
-  /** Maximum numbers of open patterns, and of unresolved paths, in a user's live requests. */
+  /**
+   * Maximum numbers, per user, of patterns that also select later files, and of requested paths that are not in the
+   * catalogue.
+   */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
   /**
-   * Maximum number of unstaged paths in a user's stage requests. An unstaged path is not in any request, so no quota is
-   * charged for it.
+   * Maximum number of paths in a user's stage requests that Tapegate could not stage. No quota is charged for these
+   * paths.
    */
   unstagedPaths: 10_000_000,
   /**
-   * Maximum number of excluded paths that are recorded for a user. A file is excluded if it exceeds the quota or
-   * another limit.
+   * Maximum number of excluded paths recorded per user. A path is excluded if its file exceeds the quota or another
+   * limit.
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's open patterns. The other matching files are added after the
+   * Maximum number of files that an import adds to a user's requests. Further matching files are added after the
    * import.
    */
   importJoins: 100_000,
@@ -73,7 +68,7 @@ const fixedLimits = {
   rateLocal: false,
 };
 
-/** Seconds after which a client is disconnected if it neither reads nor sends. */
+/** Seconds after which the gateway disconnects a client that neither reads nor sends data. */
 const READER_SECONDS = 60;
 
 /** Default number of libuv threads. */
@@ -98,8 +93,8 @@ export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> 
 
 /**
  * Reads and checks a server's environment. An empty variable counts as unset.
- * @param how.listens whether the server runs a gateway; if so, the gateway's settings are also checked
- * @throws ConfigError that lists all faults
+ * @param how.listens whether to check the gateway's settings, too
+ * @throws ConfigError that lists all invalid settings
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
   const result = schema.safeParse(toInput(env));
@@ -126,10 +121,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 /** Environment variables that commands read, but servers do not. */
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
-/**
- * Matches variables that Kubernetes sets for a service with a name such as `tapegate`. `ADDRESS` matches addresses that
- * Kubernetes sets, such as `tcp://10.0.0.1:80`.
- */
+/** Matches variables that Kubernetes sets for a service with a name such as `tapegate`. */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
 
@@ -217,10 +209,7 @@ export const settingsOfMethods = {
   TAPEGATE_LEGACY: ['legacy'],
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
-/**
- * Settings that grant many rights when empty. An empty value might be a mistake, such as an unset variable in a compose
- * file.
- */
+/** Settings that grant many rights if they are empty, for example because of an unset variable in a compose file. */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; "none" closes them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
@@ -231,7 +220,6 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/** Returns the errors in a gateway's certificate, trusted documents or access settings. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults: string[] = [];
@@ -295,8 +283,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * If a setting shows that other hosts can reach the gateway, returns the setting's name and value. Does not consider
- * callers' addresses, because behind a proxy or tunnel, all callers seem to be on this host.
+ * Finds a setting that lets other hosts reach the gateway, and returns the setting's name and value. Does not check
+ * callers' addresses: behind a proxy or tunnel, all callers appear to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

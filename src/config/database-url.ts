@@ -1,9 +1,8 @@
-/** URLs of PostgreSQL servers, parsed as libpq parses them. */
+/** Parses the URLs of PostgreSQL servers as libpq does. */
 
 /**
- * Rewrites URLs that have a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because
- * only libpq accepts them. The user, the password and the port become query parameters, because libpq also accepts them
- * in this form. Returns any other URL unchanged.
+ * Rewrites a URL with a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because only
+ * libpq accepts it. The user, password and port become query parameters. Returns any other URL unchanged.
  */
 export function normalizeUrl(url: string): string {
   const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;
@@ -32,7 +31,7 @@ export function nameOfUrl(url: string): string {
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
 /**
- * Values of `sslmode`: libpq's values, and the driver pg's `no-verify`, which encrypts but does not check the
+ * The values of `sslmode` in libpq, and `no-verify` of the driver pg, which encrypts but does not check the
  * certificate.
  */
 export const sslModes: readonly string[] = [

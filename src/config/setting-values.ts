@@ -1,4 +1,4 @@
-/** Parsers for setting values. Most parsers return undefined for invalid text. */
+/** Parses setting values. Most functions return undefined for invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -28,15 +28,14 @@ export interface RoleRule {
 }
 
 /**
- * A Unix socket on which the gateway listens for a proxy. Only the socket's owner and the members of the group `group`
- * can connect.
+ * A Unix socket on which the gateway listens for a proxy. Only the socket's owner and members of `group` can connect.
  */
 export interface ProxySocket {
   path: string;
   group: number | undefined;
 }
 
-/** Reverse proxies' addresses, and the sockets through which they connect. */
+/** Addresses of reverse proxies, and the Unix sockets on which the gateway accepts connections from proxies. */
 export interface Proxies {
   ranges: AddressRanges;
   sockets: readonly ProxySocket[];
@@ -53,25 +52,19 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/**
- * An endpoint that clients may call without credentials from the addresses in `ranges`, or from any address if `ranges`
- * is unset.
- */
+/** An endpoint that clients may call without credentials, from any address unless `ranges` is set. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
 /**
- * Allowed email recipients: any address, only the quota's own address, or the quota's own address and addresses in
- * listed domains.
+ * The email recipients that are allowed: any address, only the quota's own address, or also addresses in listed
+ * domains.
  */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
-/**
- * The names, in lower case, of the headers that a reverse proxy sends. The headers contain the user, the user's groups,
- * the certificate's subject, and whether the certificate was verified.
- */
+/** The names, in lower case, of the headers in which a reverse proxy sends the user's identity and certificate. */
 interface ProxyHeaders {
   user: string;
   groups: string | undefined;
@@ -85,14 +78,14 @@ export function parseWords<Word extends string>(text: string, known: readonly Wo
   return found.length === new Set(given).size ? new Set(found) : undefined;
 }
 
-/** Parses a comma-separated list. A single invalid part makes the whole list invalid. */
+/** Parses a comma-separated list. Returns undefined if any part is invalid. */
 export function parseParts<T>(text: string, parse: (part: string) => T | undefined): readonly T[] | undefined {
   const parts = text.split(',').flatMap((part) => part.trim() || []);
   const values = parts.map(parse).filter((value) => value !== undefined);
   return parts.length > 0 && values.length === parts.length ? values : undefined;
 }
 
-/** Parses words that are separated by commas or spaces. */
+/** Splits text into words at commas and spaces. Returns undefined if there are no words. */
 export function parseList(text: string): readonly string[] | undefined {
   const words = splitWords(text);
   return words.length > 0 ? words : undefined;
@@ -130,7 +123,7 @@ function parseSocket(text: string): ProxySocket | undefined {
   return path === '' || (name !== undefined && group === undefined) ? undefined : { path, group };
 }
 
-/** Parses a list such as `user=X-User,groups=X-Groups`. Headers that are not listed keep their defaults. */
+/** Parses header names such as `user=X-User,groups=X-Groups`. Headers that are not listed keep their default names. */
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
@@ -147,8 +140,8 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
 }
 
 /**
- * Parses a grid-mapfile's text. Each line contains a quoted subject and its user.
- * @returns the users by subject, or the number of an invalid line
+ * Parses the text of a grid-mapfile. Each line contains a quoted certificate subject and its user.
+ * @returns the users by certificate subject, or the number of the first invalid line
  */
 export function parseCertUsers(text: string): Record<string, string> | number {
   const users: Record<string, string> = {};
@@ -162,8 +155,8 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 }
 
 /**
- * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules in the entry, or a description of its error
+ * Parses an entry of TAPEGATE_LEGACY, such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
+ * @returns the rules in the entry, or an error message if the entry is invalid
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
@@ -187,7 +180,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** Matches paths that the public URL must not have, because they begin with one of the gateway's own paths. */
+/** Matches paths that begin with one of the gateway's own paths. The public URL must not have such a path. */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -197,7 +190,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** Parses an origin. Rejects `*`, because it would let any website's pages use up quotas. */
+/** Parses a web origin. Rejects `*`, which would let any website use up quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
@@ -228,7 +221,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses an email sender: an address, with or without a name. */
+/** Checks an email sender: an address, with or without a display name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
@@ -251,7 +244,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns a group's gid. Runs getent, because a directory service might define the group. */
+/** Returns the gid of a group. Runs `getent`, which also finds groups in a directory service such as LDAP. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

@@ -1,6 +1,6 @@
 /**
- * All server settings, as one schema: each setting's variable, type, default and description. `npm run docs` writes the
- * tables in docs/reference/settings.md. To add a setting, add a line to the schema and run `npm run docs`.
+ * The schema of all server settings. To add a setting, add a line to the schema and run `npm run docs`, which updates
+ * docs/reference/settings.md.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
@@ -13,11 +13,9 @@ import * as values from './setting-values.js';
 /** Each setting's environment variable, and its default as shown in the documentation. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
-/** Defines a setting with the default `fallback`. */
 const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: string) =>
   value.prefault(fallback).register(variables, { variable, fallback });
 
-/** Defines a setting without a default. */
 const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
   value.optional().register(variables, { variable, fallback: 'unset' });
 
@@ -25,7 +23,7 @@ const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** Returns the end of an error message that begins with `<variable> must be` and does not show the invalid value. */
+/** Returns an issue that is reported as `<variable> must be <message>`, without the invalid value. */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>
@@ -51,7 +49,7 @@ const directory = parsed(values.parseDirectory, 'an absolute path without "." or
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
-/** A URL. A URL that lists several servers must name each server's host. */
+/** A URL. If the URL lists several servers, each of them must have a host. */
 const url = (choice: UrlChoice): z.ZodType<string, string> =>
   z.string().superRefine((value, ctx) => {
     const urls = splitHosts(value);
@@ -104,7 +102,7 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
 
 const LEAST_SECRET = 16;
 
-/** The content of a file that other users cannot read. */
+/** Reads a secret from a file, which other users must not be able to read. */
 const secretFile = z.string().transform((file, ctx): string => {
   try {
     if ((statSync(file).mode & 0o007) !== 0) {
@@ -368,7 +366,7 @@ export const schema = z.object({
 
 type Field = z.ZodType & { description?: string | undefined };
 
-/** Returns the settings in a part of the schema, in order, each with its path. */
+/** Lists the settings in a part of the schema, each with its path in the schema. */
 export function listSettings(part: z.ZodObject = schema, above: string[] = []): { path: string[]; field: Field }[] {
   return Object.entries(part.shape).flatMap(([key, field]) =>
     field instanceof z.ZodObject

@@ -1,4 +1,4 @@
-/** Checks a gateway's certificate and key when the gateway starts, and when the files change. */
+/** Checks the gateway's TLS certificate and private key. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../core/errors.js';
@@ -14,8 +14,7 @@ const parts = {
 } as const;
 
 /**
- * Returns all faults in the files: one for each unusable file, or a single fault if both files are usable but do not
- * match.
+ * Returns one error for each unusable file, or one error if the certificate and the key do not match.
  * @param contents each file's content, or the error from reading the file
  */
 export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, unknown>): string[] {
@@ -29,8 +28,8 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
 }
 
 /**
- * Returns whether the key belongs to the certificate. Creating a secure context is not enough: it accepts a key and a
- * certificate of different types.
+ * Returns whether the key belongs to the certificate. `createSecureContext` does not report a key and a certificate of
+ * different types.
  */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
@@ -40,9 +39,7 @@ function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   }
 }
 
-/**
- * Returns why a file is unusable; undefined if it is usable. Uses OpenSSL, which reads all certificates in the file.
- */
+/** Returns why OpenSSL cannot use a file, or undefined if the file is usable. */
 function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
   if (!Buffer.isBuffer(content)) return messageOf(content);
   try {

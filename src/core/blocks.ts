@@ -1,15 +1,14 @@
 /**
- * A pool of buffers for data in flight. Without the pool, an engine that allocated a buffer for each chunk was four
- * times slower, because of garbage collection. Each block has one owner, which returns it to the pool or leaves it to
- * the garbage collector.
+ * A pool of buffers, called blocks, for file data in flight. Allocating a buffer for each chunk made engines four times
+ * slower, because of garbage collection. Each block has one owner, which may return the block to the pool.
  */
 
-/** Block size in bytes, and maximum size of the chunks that `joinPieces` yields. A block fits in processor caches. */
+/** Size of a block in bytes. A block fits in processor caches, and `joinPieces` yields chunks of at most this size. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
- * Chunks smaller than this many bytes are copied to smaller buffers, because memory limits count only the used part of
- * a block.
+ * Minimum chunk size in bytes. Smaller chunks are copied to new buffers, because memory limits count only the used part
+ * of a block.
  */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
@@ -18,7 +17,7 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Takes a block from the pool. The block might still contain bytes from an earlier owner. */
+/** Takes a block from the pool. The block can still contain bytes from an earlier owner. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);
@@ -26,7 +25,7 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Cuts the bytes from `start` to `end` out of a block. After the call, only the owner of the returned chunk may use the
+ * Returns the bytes from `start` to `end` of a block. After the call, only the owner of the returned chunk may use the
  * block.
  */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {
@@ -40,20 +39,19 @@ export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   return chunk;
 }
 
-/** Returns a chunk to the pool. Ignores chunks that were already returned or are not from the pool. */
+/** Returns a chunk's block to the pool. Ignores chunks that were already returned or are not from the pool. */
 export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
 
 /**
- * Time after which `joinPieces` yields a chunk even if it is not full, so that readers of a slow HTTP body see
- * progress.
+ * Milliseconds after which `joinPieces` yields an incomplete chunk, so that readers of a slow HTTP body see progress.
  */
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. TLS delivers pieces of only 16 kB, and each
- * chunk costs CPU time. If the connection fails, yields the bytes that it has received, then throws the error.
+ * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. Larger chunks save CPU time, because TLS
+ * delivers pieces of only 16 kB. If the connection fails, yields the bytes received so far, then throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

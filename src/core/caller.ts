@@ -1,17 +1,18 @@
 /**
- * Callers of operations. The gateway authenticates callers. Engines, and commands that open the database, run as
- * `SYSTEM`. domain/policy.ts defines each role's rights.
+ * Callers of operations. Engines, and commands that open the database, run as `SYSTEM`. domain/policy.ts defines each
+ * role's rights.
  */
 
 /**
- * A user has a quota. A viewer may read everything, and an operator may do everything. A service requests files for
- * users whose quotas it may use. A legacy caller uses endpoints that do not require credentials.
+ * Roles of callers. A user has a quota. A viewer may read everything, and an operator may do everything. A service
+ * requests files for users whose quotas it may use. A legacy caller uses endpoints that do not require credentials.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
 
 /**
- * Authentication methods. `open`: the site does not require authentication. `system`: Tapegate itself is the caller.
+ * Authentication methods. `open` means that the site does not require authentication. `system` means that Tapegate
+ * itself is the caller.
  */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
@@ -26,18 +27,18 @@ export interface Caller {
   groups: readonly string[];
   /** Users whose requests the caller may see. */
   reads: Quotas;
-  /** Whether the caller is read-only, even if its roles permit changes. */
+  /** Whether the caller must not change anything, even if its roles permit changes. */
   isReadOnly?: boolean;
-  /** Whether the caller's token is limited to its scopes, which never include `manage`. */
+  /** Whether the caller's token limits the caller to the token's scopes. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files. The caller may also change its own requests for these users. */
+  /** Users for whom the caller may request files, and change the requests that it made. */
   acts: Quotas;
-  /** Users for whom the caller may change all requests, including those that other callers made. */
+  /** Users for whom the caller may change all requests, including other callers' requests. */
   manages: Quotas;
   tokenId: number | undefined;
   /** When the caller's login expires, in UTC without a zone. */
   expiresAt: string | undefined;
-  /** Text that changes when the caller's rights or the path rules change. */
+  /** Text that changes whenever the caller's rights or the path rules change. */
   rights?: string;
   /**
    * The caller's network address, or the host on which the caller runs a command; undefined for the engine.
@@ -66,14 +67,14 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns text that differs between callers with different names, authentication methods, tokens or rights. */
+/** Returns a key that is the same only for callers with the same name, authentication method, token and rights. */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**
- * Returns the name under which a caller owns objects. A user owns objects under the user's own name, regardless of the
- * authentication method. Services, operators, and users with a colon in their name get a prefix.
+ * Returns the name under which a caller owns objects, such as requests and webhooks. The name does not depend on a
+ * user's authentication method. Services, operators, and users with a colon in their name get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

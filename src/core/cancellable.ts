@@ -1,8 +1,8 @@
 /**
- * Returns an async generator that can be ended while it waits. A plain generator's method `return()` waits for the
- * pending call of `next()`. Instead, this generator's `return()` aborts the signal passed to `run`. When the signal
- * aborts, `run` must stop waiting.
- * @param onItem called with each item before the reader receives it
+ * Returns an async generator whose `return()` works even while the generator waits for an item. A plain generator's
+ * `return()` would wait for the pending call of `next()`. Calling `return()` aborts the signal passed to `run`, and
+ * `run` must then stop waiting.
+ * @param onItem called with each item before the consumer receives the item
  */
 export function cancellable<T>(
   run: (signal: AbortSignal) => AsyncGenerator<T>,

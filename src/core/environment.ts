@@ -1,7 +1,4 @@
-/**
- * Reads individual environment variables, for code that needs only a few or runs before config/config.ts reads all
- * settings.
- */
+/** Reads individual environment variables, for code that needs only a few of them, or runs before config/config.ts. */
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
@@ -40,14 +37,17 @@ export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
 
-/** Default for TAPEGATE_LIBRARY_DIR, the directory with the programs and secrets that libraries use. */
+/** Default for TAPEGATE_LIBRARY_DIR, the directory with the programs and secrets of tape libraries. */
 export const LIBRARY_DIR = '/etc/tapegate/libraries';
 
 export const DEFAULT_PORT = 8080;
 
 export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
 
-/** Returns the URL of the server that commands call (TAPEGATE_URL), without a trailing slash. @throws ConfigError */
+/**
+ * Returns the URL of the server that commands call (TAPEGATE_URL), without a trailing slash.
+ * @throws ConfigError if the URL is invalid
+ */
 export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
@@ -69,8 +69,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether the user or password in a URL is incorrectly percent-encoded. Error messages show a URL's path. If a
- * password contains an unencoded slash, question mark or hash, the URL's path includes part of the password.
+ * Returns whether the user or password in a URL is incorrectly percent-encoded. With an unencoded slash, question mark
+ * or hash in the password, error messages would show part of the password as the URL's path.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
@@ -92,7 +92,7 @@ export function expectedUrl(value: string, { protocols }: UrlChoice): string {
     : `a URL that begins with ${beginnings.join(' or ')}`;
 }
 
-/** Returns the error message for an environment variable with an invalid value, without secrets. */
+/** Describes an environment variable with an invalid value for an error message, without showing secrets. */
 export function describeFault(name: string, expected: string, value: string): string {
   return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
 }

@@ -1,10 +1,9 @@
 /**
- * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
- * - `UserError`: a caller's mistake. Callers see the error's message unchanged. rest/ and graphql/ map the error's code
- * to a response.
+ * Classes for expected errors. Tapegate treats any other error as a bug: it logs the error in full, and responds with
+ * "Internal error".
+ * - `UserError`: a caller's mistake. Callers see the error's message unchanged.
  * - `TapeError`: an error that a tape library reported.
- * - `UnavailableError`: a temporary failure, after which the caller may retry. After an `UnconfirmedError`, a retry
- * might repeat a change that is already stored.
+ * - `UnavailableError`: a temporary failure, after which the caller may retry.
  */
 
 import { formatBytes } from './text/bytes.js';
@@ -34,10 +33,7 @@ export class UserError extends Error {
   }
 }
 
-/**
- * Thrown for an invalid field value. The message consists of the field's name and the text in `problem`. REST and
- * GraphQL can show another name for the field.
- */
+/** Thrown for an invalid field value. The message consists of the field's name and the text in `problem`. */
 export class InvalidInputError extends UserError {
   readonly field: string;
   readonly problem: string;
@@ -145,8 +141,8 @@ export class InUseError extends UserError {
 }
 
 /**
- * A temporary failure. `away`: the database does not respond. The process logs the start of an outage, but not each
- * failure. `busy`: the operation took too long, or found no free capacity.
+ * A temporary failure. `away` means that the database does not respond. `busy` means that the operation took too long,
+ * or found no free capacity.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -165,7 +161,7 @@ export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
 }
 
-/** Thrown if the site has capacity, but this caller has used its share. */
+/** Thrown if a caller has used up its own share of a resource, although the site still has capacity. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {
     super('busy', problem);
@@ -173,7 +169,8 @@ export class OverShareError extends UnavailableError {
 }
 
 /**
- * Thrown if the connection was lost before the database confirmed a commit. The database might have stored the change.
+ * Thrown if the connection was lost before the database confirmed a commit. The database might have stored the change,
+ * so a retry might repeat the change.
  */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
@@ -193,7 +190,7 @@ export function quote(value: string): string {
 }
 
 /**
- * Error classes. An error's class determines whether Tapegate retries a failed recall. A TRANSIENT error might resolve
+ * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might resolve
  * itself, and a PERMANENT error would recur on every retry. A MEDIA error is caused by the cartridge, a SPACE error by
  * a lack of disk space, and a POLICY error by a site rule.
  */
@@ -210,7 +207,10 @@ export class TapeError extends Error {
   }
 }
 
-/** Thrown if this Tapegate must not change the restore disks or libraries, because another Tapegate might own them. */
+/**
+ * Thrown if this installation must not change the restore disks or libraries, because another installation might own
+ * them.
+ */
 export class FencedError extends Error {
   constructor(reason: string) {
     super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
@@ -235,8 +235,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. Logs a busy database only as a warning. A database that does not respond is not logged
- * here, because db/pulse.ts logs it.
+ * Logs an unexpected failure. A busy database is logged only as a warning. db/pulse.ts, not this function, logs a
+ * database that does not respond.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
@@ -254,9 +254,7 @@ export function codeOf(error: unknown): string | undefined {
 
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/**
- * Returns whether an operation failed because too many files are open, rather than because of its file, volume or disk.
- */
+/** Returns whether an operation failed because the process or the host has too many open files. */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);

@@ -16,10 +16,7 @@ const PRIORITIES = [
 ];
 const ERROR = 50;
 
-/**
- * Returns whether standard error is still connected to systemd's journal. Standard error might have been redirected
- * after systemd started the service.
- */
+/** Returns whether standard error is connected to systemd's journal, and has not been redirected since. */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
   try {
@@ -31,8 +28,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that prefixes each line of its argument with the syslog priority for a pino level. If standard
- * error is not the journal, the function returns its argument unchanged.
+ * Returns a function that prefixes each line with the syslog priority for a pino level. If standard error is not the
+ * journal, the function returns its argument unchanged.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;
@@ -45,12 +42,12 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
 /** Returns the pino level at the start of a JSON log line. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
-/** Time limit for the program `systemd-notify`. The program waits until systemd has read the message. */
+/** Time limit in milliseconds for the program `systemd-notify`, which waits until systemd has read the message. */
 const NOTIFY_MS = 10_000;
 
 /**
- * Notifies systemd that this service is ready. The service must have `Type=notify`. Node.js cannot send to systemd's
- * socket, so this function runs `systemd-notify`. The systemd unit must also set `NotifyAccess=all`.
+ * Notifies systemd that this service is ready. Runs `systemd-notify`, because Node.js cannot send to systemd's socket.
+ * The systemd unit must set `Type=notify` and `NotifyAccess=all`.
  * @returns the error message if the notification failed
  */
 export async function notifyReady(env: Environment): Promise<string | undefined> {

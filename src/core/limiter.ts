@@ -1,7 +1,4 @@
-/**
- * Limits concurrent work. Waiting calls are admitted round-robin by key. Calls with the same key are admitted in order
- * of arrival.
- */
+/** Limits concurrent work. Waiting calls are admitted round-robin by key, and in order of arrival for each key. */
 
 interface Waiting {
   cost: number;
@@ -21,9 +18,9 @@ export class Limiter {
   }
 
   /**
-   * Waits for capacity.
+   * Waits until there is capacity for a call.
    * @param late ends the wait with `late.error` after `late.ms` milliseconds; by default, the wait is unlimited
-   * @returns a function that releases the capacity; further calls have no effect
+   * @returns a function that releases the capacity; calling the function again has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -43,8 +40,8 @@ export class Limiter {
   }
 
   /**
-   * Resets the sum of costs to 0 when no call is running. Otherwise, rounding errors in fractional costs could add up
-   * until a call waits forever.
+   * Subtracts the cost of a call. Resets the sum to 0 when no call is running, because rounding errors in fractional
+   * costs could otherwise block calls forever.
    */
   private remove(cost: number): void {
     this.holders--;

@@ -1,6 +1,6 @@
 /**
- * Caches results that depend only on a short string in a request, such as a host or an address. The cache is small,
- * because clients can send any number of different strings.
+ * Caches results that depend only on a short string in a request, such as a host name. The cache is small, because
+ * clients can send any number of different strings.
  */
 
 const MOST = 200;

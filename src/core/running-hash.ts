@@ -1,15 +1,15 @@
-/** Hashes bytes that arrive in chunks. Uses Node.js if it supports the algorithm, otherwise hash-wasm. */
+/** Hashes bytes that arrive in chunks. Uses hash-wasm for algorithms that Node.js does not support. */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm';
 
 interface RunningHash {
   update(chunk: Uint8Array): void;
-  /** Returns the digest, most significant byte first. The caller must call `digest` only once, after the last chunk. */
+  /** Returns the digest, most significant byte first. Must be called only once, after the last chunk. */
   digest(): Buffer;
 }
 
-/** hash-wasm's hash functions. The polynomials are in reflected form. The CRCs have the same names as in S3. */
+/** hash-wasm's hash functions, with polynomials in reflected form. The CRCs have the same names as in S3. */
 const wasmHashes = {
   adler32: createAdler32,
   crc32c: () => createCRC32(0x82f63b78),
@@ -21,7 +21,7 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
-/** Idle hash-wasm hashers for reuse. Creating one takes 0.7 ms, as long as reading a small file. */
+/** Idle hash-wasm hashers for reuse. Creating a hasher takes 0.7 ms, as long as reading a small file. */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 
 const isNodeHash = (name: HashName): name is (typeof nodeHashes)[number] => nodeHashes.some((each) => each === name);

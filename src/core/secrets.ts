@@ -1,4 +1,4 @@
-/** Hides secrets in logs, errors and terminal output. All of the process's output passes through this module. */
+/** Hides secrets in logs, errors and terminal output. */
 
 const HIDDEN = '…';
 
@@ -10,7 +10,7 @@ const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
 /**
- * Matches a JSON member that is named like a secret, even if the JSON is inside a quoted string. Regular expressions in
+ * Matches a JSON member whose name marks a secret, even if the JSON is inside a quoted string. Regular expressions in
  * this file must not backtrack far, because log lines can be long.
  */
 const MEMBERS = new RegExp(
@@ -29,14 +29,14 @@ const LEAST_LENGTH = 4;
 
 /**
  * Returns a function that hides secrets in text: secrets in well-known forms, and every secret from the environment.
- * @param env environment variables. The secrets are passwords in `…_URL` variables, and values of variables with names
- * that end in PASSWORD, SECRET or TOKEN
+ * @param env environment variables; secrets are passwords in `…_URL` variables, and variables whose names end in
+ * PASSWORD, SECRET or TOKEN
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
   // sort the longest secret first, because a secret might contain another secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
-  // replace a secret only as a whole word, and never as a number in JSON
+  // replace a secret only if it is a whole word and not a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');
   return (text) => {
     const shown = own ? text.replace(own, HIDDEN) : text;
@@ -51,7 +51,7 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 
 /**
  * Returns an environment variable's value for an error message, without secrets. An invalid URL might contain its
- * password anywhere. So only the scheme and the part after the last `@` are shown, without the query.
+ * password anywhere, so only the scheme and the part after the last `@` are shown.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;
@@ -81,7 +81,7 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // the user name for a database or mail server is not secret, but for a web server it might be a token
+  // a user name in an http or https URL might be a token; a user name for a database or mail server is not secret
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];

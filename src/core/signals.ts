@@ -1,6 +1,6 @@
 /**
- * Counts and times events for a process's metrics, if the process reports metrics (src/telemetry/metrics.ts). Labels
- * never contain users, paths or addresses, because the number of label values must not depend on callers' input.
+ * Counts and times events for a process's metrics. Labels never contain users, paths or addresses, because callers must
+ * not be able to increase the number of label values.
  */
 
 const ENGINE_PARTS = ['drive', 'jobs'] as const;
@@ -70,9 +70,8 @@ export const timed = {
 } as const;
 
 /**
- * Counters that a process reports from its start, with the value 0. Prometheus computes a counter's growth between two
- * samples. If a counter first appeared with an event, Prometheus would not count that event. The engine also reports
- * its drive and job counters as 0.
+ * Counters that a process reports as 0 when it starts. Without the initial 0, Prometheus would not count the first
+ * event, because it compares two samples.
  */
 export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
   tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],

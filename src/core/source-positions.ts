@@ -1,6 +1,6 @@
 /**
- * Shows an error's position in the source files. Node.js itself can show source positions, but would have to read all
- * source maps at every start.
+ * Shows an error's position in the source files. Node.js's own source map support would read all source maps at every
+ * start.
  */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';
@@ -13,7 +13,7 @@ const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
 const maps = new Map<string, SourceMap | undefined>();
 
-/** Maps positions in stack traces to positions in the source files, if source maps exist. */
+/** Replaces positions in stack traces with positions in the source files, if source maps exist. */
 export function showSources(text: string): string {
   if (!text.includes(DIRECTORY)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {

@@ -1,6 +1,5 @@
 /**
- * The stages of a tape file, and the allowed stage changes. domain/catalogue/moves.ts makes the changes. The stage
- * letters come from section 3 of the REST contract.
+ * The stages of a tape file, and the allowed stage changes. The stage letters come from section 3 of the REST contract.
  */
 
 import type { Stage } from '../generated/prisma/enums.js';
@@ -74,7 +73,7 @@ export const moves = [
   },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 
-/** An allowed stage change; code that makes any other change does not compile. */
+/** An allowed stage change. Code that makes any other change does not compile. */
 export type Move = (typeof moves)[number] extends infer M
   ? M extends { from: infer F; to: infer T }
     ? { from: F; to: T }

@@ -26,8 +26,8 @@ export function parseTime(text: string): string | undefined {
 const ZONE = /^([^Tt]+[Tt].+?)(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
 /**
- * Normalises an RFC 3339 time, or any text that `parseTime` accepts. Returns undefined for other text, and for a time
- * outside the years 1 to 9999.
+ * Normalises an RFC 3339 time, or any text that `parseTime` accepts. Returns undefined for any other text, and for a
+ * time outside the years 1 to 9999.
  */
 export function parseZonedTime(text: string): string | undefined {
   const [, local, sign, hours, minutes] = ZONE.exec(text) ?? [];

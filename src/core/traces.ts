@@ -1,7 +1,6 @@
 /**
- * Starts trace spans through the OpenTelemetry API, if a collector is configured (src/telemetry/open-traces.ts).
- * Processes pass traces to each other as `traceparent` values (W3C Trace Context). The database stores `traceparent`
- * values with requests.
+ * Starts trace spans through the OpenTelemetry API, if a collector is configured. Processes pass traces to each other
+ * as `traceparent` values (W3C Trace Context), which the database stores with requests.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 
@@ -10,7 +9,7 @@ type Api = typeof import('@opentelemetry/api');
 export interface Span {
   /** The `traceparent` value for child spans; undefined if the trace is not recorded. */
   traceparent: string | undefined;
-  /** Ends the span. @param error message that operators see */
+  /** Ends the span. @param error error message for operators */
   end(attributes?: Attributes, error?: string): void;
 }
 
@@ -19,7 +18,7 @@ const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{
 
 let tracing: { api: Api; tracer: Tracer } | undefined;
 
-/** Enables tracing. @param api the OpenTelemetry API; a process without tracing does not load it */
+/** Enables tracing. @param api the OpenTelemetry API, which a process without tracing does not load */
 export function traceBy(api: Api, tracer: Tracer): void {
   tracing = { api, tracer };
 }

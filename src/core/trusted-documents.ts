@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs';
 import { messageOf, quote } from './errors.js';
 import { isObject } from './text/json.js';
 
-/** Returns a document's id in lower case, without the hash function's name. */
+/** Returns the id of a GraphQL document in lower case, without a prefix such as `sha256:`. */
 export const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
 
-/** Reads a JSON object that maps ids to documents, as code generators write it. @throws Error if the file is invalid */
+/** Reads a JSON file that maps ids to GraphQL documents. @throws Error if the file is invalid */
 export function readTrusted(file: string): Map<string, string> {
   let found: unknown;
   try {

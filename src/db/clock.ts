@@ -1,7 +1,6 @@
 /**
- * Computes the database server's time between readings of the server's clock. A reading is ignored if it contradicts
- * the time that has elapsed in this process. After a contradictory reading, the clock continues from earlier readings,
- * until the server's clock is plausible again or its new time is accepted (domain/clock.ts).
+ * Computes the database server's time between readings of the server's clock. Ignores a reading that contradicts the
+ * time elapsed in this process, until the server's clock is plausible again or its new time is accepted.
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -12,24 +11,21 @@ import { timeOf } from '../core/time.js';
 const DRIFT = 0.1;
 
 /**
- * Largest backward step of the server's clock that counts as small. After a small step, `now` repeats its last time
- * until the server's clock catches up, so that later events do not get earlier times.
+ * Largest backward step of the server's clock that counts as small, in microseconds. After a small step, `now` repeats
+ * its last time until the server's clock catches up.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
  * Maximum change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger change is a
- * jump. NTP slews a clock by at most 0.3 s in ten minutes, and steps a clock only when its host starts.
+ * jump: NTP slews a clock by at most 0.3 s in ten minutes.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
-/** Length in seconds of the shortest host suspension that can explain a jump of the server's clock. */
+/** Shortest suspension of this host, in seconds, that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
-/**
- * Seconds since this host started. `elapsed` includes the time during which the host was suspended, and `running` does
- * not.
- */
+/** Seconds since this host started. Only `elapsed` includes the time during which the host was suspended. */
 export interface HostTime {
   running: number;
   elapsed: number;
@@ -44,10 +40,7 @@ export function readHostTime(): HostTime {
   }
 }
 
-/**
- * Returns an identifier that changes whenever this host starts. Two `HostTime` values can be compared only if the
- * identifier was the same for both.
- */
+/** Returns an identifier of this host's current boot. `HostTime` values from different boots cannot be compared. */
 export function readBoot(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
@@ -58,8 +51,8 @@ export function readBoot(): string {
 }
 
 /**
- * Returns the seconds between two `HostTime` values from one host. Uses `elapsed` only after a suspension, because in
- * some containers it counts from the container's start.
+ * Returns the seconds between two `HostTime` values from one host. Uses `elapsed` only after a suspension, because some
+ * containers count `elapsed` from the container's start.
  */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
@@ -67,7 +60,7 @@ export function secondsPassed(from: HostTime, until: HostTime): number {
 }
 
 export class DatabaseClock {
-  /** Whether destructive jobs may run; false after any process has seen the server's clock jump. */
+  /** Whether destructive jobs may run. False after any process has seen the server's clock jump. */
   isPlausible = true;
   /** The server's time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
@@ -77,13 +70,13 @@ export class DatabaseClock {
   private last = 0;
   /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** The plausible reading with which later readings of the server's clock are compared. */
+  /** The plausible reading with which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading of the server's clock. Keeps the current reading if it is more exact and agrees with the new one.
-   * A reading from a slow answer is inexact, but still shows whether the server's clock was set or this host stalled.
+   * Adopts a reading of the server's clock. Keeps the current reading if it is more exact and agrees with the new
+   * reading.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` when the query was sent and when the answer arrived
    */
@@ -106,8 +99,8 @@ export class DatabaseClock {
   }
 
   /**
-   * Returns whether the server's clock seems to have jumped only because this host was suspended. If the suspension
-   * explains the jump, later readings are compared with the new reading.
+   * Returns whether a suspension of this host explains an apparent jump of the server's clock. If so, later readings
+   * are compared with the new reading.
    */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
@@ -123,22 +116,19 @@ export class DatabaseClock {
     return this.aheadMicros / 1e6;
   }
 
-  /** Returns the server's time in seconds since 1970, whether or not the time is plausible. */
+  /** Returns the server's time in seconds since 1970, even if that time is not plausible. */
   get serverSeconds(): number {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
-  /**
-   * Sets this clock to a time that does not come from the server's clock.
-   * @param seconds the new time, in seconds since 1970
-   */
+  /** Sets this clock to a time that does not come from the server's clock, in seconds since 1970. */
   hold(seconds: number): void {
     this.origin = Math.round(seconds * 1e6 - performance.now() * 1000);
     this.anchor = { origin: this.origin, at: performance.now(), host: readHostTime() };
     this.aheadMicros = this.read.origin - this.origin;
   }
 
-  /** Sets this clock to the server's time, whether or not the time is plausible. */
+  /** Sets this clock to the server's time, even if that time is not plausible. */
   accept(): void {
     const { origin, doubt } = this.read;
     this.origin = origin;

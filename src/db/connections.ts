@@ -9,15 +9,12 @@ export interface Needs {
   most: number;
 }
 
-/** The connection limits for the server, the role and the database; -1 means unlimited. */
+/** The connection limits of the server, the role and the database; -1 means unlimited. */
 export interface ConnectionLimits {
   role: string;
   database: string;
   isSuperuser: boolean;
-  /**
-   * The server's connection limit, without the connections reserved for superusers and for roles with
-   * `pg_use_reserved_connections`.
-   */
+  /** The server's connection limit, without reserved connections. */
   ofServer: number;
   ofRole: number;
   ofDatabase: number;

@@ -1,11 +1,10 @@
 /**
- * Measures the width of text in a terminal. East Asian letters and emoji take two columns; combining marks do not take
- * any.
+ * Measures the width of text in terminal columns. East Asian letters and emoji take two columns, combining marks none.
  */
 
 const ASCII = /^[\x20-\x7e]*$/;
 const NO_WIDTH = /^[\p{Mark}\p{Format}]$/u;
-/** Matches a letter that is wide or fullwidth according to Unicode's East Asian Width property. */
+/** Matches a wide or fullwidth letter, as defined by Unicode's East Asian Width property. */
 const WIDE =
   /^[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{17000}-\u{18cff}\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]$/u;
 
@@ -21,12 +20,12 @@ function widthOfCharacter(character: string): number {
   return WIDE.test(character) ? 2 : 1;
 }
 
-/** Pads a text with spaces to a width. */
+/** Pads a text with spaces to a width in terminal columns. */
 export const padTo = (text: string, width: number): string => text + ' '.repeat(Math.max(width - widthOf(text), 0));
 
 const ELLIPSIS = '…';
 
-/** Shortens a text that is wider than `width`. An ellipsis replaces the end of the text, or the beginning of a path. */
+/** Shortens a text to `width` columns. An ellipsis replaces the end of the text, or the beginning of a path. */
 export function truncate(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (!text.startsWith('/')) return takeWidth(clustersOf(text), width - 1).join('') + ELLIPSIS;

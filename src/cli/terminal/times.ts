@@ -1,4 +1,4 @@
-/** Formats times and time spans for commands. Times in GraphQL responses include a time zone. */
+/** Formats times and time spans for commands. */
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/command-operations.js';
@@ -15,13 +15,14 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // reuse the formatter: creating one takes a seventh of the time that a command needs to start
-  // the locale `sv-SE` formats times almost as ISO 8601 does
+  // creating a formatter is slow, so reuse it; the locale `sv-SE` formats times almost as ISO 8601 does
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }
 
-/** Formats a time with `formatTime` for people. For scripts, returns the server's time unchanged. */
+/**
+ * Formats a time as `formatTime` does if a person reads the output. For scripts, returns the server's time unchanged.
+ */
 export function formatWholeTime(time: string): string {
   return commandState().isForPeople ? formatTime(time) : time;
 }
@@ -35,7 +36,7 @@ const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));
 
 /**
  * Describes a time relative to now, such as `in 5 days`, `3 h ago` or `now`.
- * @param seconds seconds from now; negative for the past
+ * @param seconds seconds from now to the time; negative if the time is in the past
  */
 export function formatFromNow(seconds: number): string {
   const span = formatSpan(Math.abs(seconds));
@@ -43,7 +44,7 @@ export function formatFromNow(seconds: number): string {
   return seconds < 0 ? `${span} ago` : `in ${span}`;
 }
 
-/** Returns the text for a time span, such as `5 days`. */
+/** Formats a time span in seconds with a suitable unit, such as `5 days`. */
 export function formatSpan(seconds: number): string {
   if (seconds < 1) return 'now';
   if (seconds < 120) return `${Math.round(seconds)} s`;
@@ -57,9 +58,9 @@ const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).re
 const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no engine is running';
 
 /**
- * Returns a text that says when a request will be done.
- * @param why the server's reason if the end is unknown
- * @param nextTry when Tapegate tries to restore a failed file again
+ * Describes when a request will be complete.
+ * @param why the server's reason why the end cannot be estimated
+ * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(
   now: string,

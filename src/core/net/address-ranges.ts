@@ -1,4 +1,4 @@
-/** Parses network addresses and ranges from the configuration, and tests whether they contain an address. */
+/** Parses network addresses and ranges from the settings, and tests whether a range contains an address. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { remember } from '../remembered.js';
@@ -17,8 +17,8 @@ export function isRange(text: string): boolean {
 }
 
 /**
- * Returns a function that tests whether an address is in one of the ranges. Results are cached, because each lookup in
- * a `BlockList` creates an object.
+ * Returns a function that tests whether an address is in one of the ranges. The function caches its results, because
+ * each `BlockList` lookup creates an object.
  */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
@@ -37,14 +37,14 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 
-/** Returns whether a host name or address denotes the loopback interface, which only this host can reach. */
+/** Returns whether a host name or address denotes this host's loopback interface. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }
 
 /**
  * Returns whether an address belongs to this host. Reads the network interfaces on each call, because the interfaces
- * can change. Any user on this host can connect from any of its addresses.
+ * can change.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;

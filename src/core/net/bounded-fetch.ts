@@ -1,6 +1,6 @@
 /**
- * `fetch` with time and size limits, for servers that stall or never end a response. Node.js can lose a request's abort
- * signal while the response is read, and an endless response would exhaust memory.
+ * `fetch` with time and size limits. The abort signal alone is not a sufficient time limit, because Node.js can lose
+ * the signal while it reads the response.
  */
 
 /** Maximum size of a response in bytes. Identity providers' documents and token responses take only a few kilobytes. */
@@ -10,7 +10,7 @@ const MAX_BYTES = 1024 * 1024;
 const EMPTY = [204, 205, 304];
 
 /**
- * Returns a response whose body has been read completely.
+ * Fetches a URL, and returns the response after reading its whole body.
  * @param options.signal aborts the request, as for `fetch`
  * @throws Error if reading the whole response takes longer than `ms`, or the body is larger than 1 MB
  */
@@ -25,7 +25,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // after the response arrives, no other code would handle a rejection of this promise
+  aborted.catch(() => {}); // prevent an unhandled rejection of this promise after the response has arrived
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

@@ -1,9 +1,9 @@
-/** Checks the URLs of identity providers, and derives suffixes of user names from them. */
+/** Checks the URLs of identity providers, and derives suffixes for user names from the URLs. */
 import { isLoopback } from './address-ranges.js';
 
 /**
- * Returns whether responses from a URL are protected against tampering by other hosts. The URL must use https, or http
- * on this host, and must not contain a user or a query.
+ * Returns whether a URL is protected against tampering by other hosts. The URL must use https, or http on this host,
+ * and must not contain a user or a query.
  */
 export function isTrustworthyUrl(text: string): boolean {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false;

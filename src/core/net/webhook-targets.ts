@@ -1,6 +1,6 @@
 /**
- * Decides which addresses webhooks may call. Users choose the URLs that engines call from inside the site's network.
- * Private addresses are therefore rejected, unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
+ * Decides which addresses webhooks may call. Engines inside the site's network call the URLs that users choose.
+ * Webhooks must therefore not call private addresses that TAPEGATE_WEBHOOK_HOSTS does not list.
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -9,10 +9,7 @@ import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from 
 /** Host names, addresses and ranges in the site's network that webhooks may call, even without TLS. */
 export type WebhookHosts = readonly string[];
 
-/**
- * Parses a list of webhook hosts, separated by commas or spaces. Returns undefined if the list is empty or contains an
- * invalid entry.
- */
+/** Parses a list of webhook hosts. Returns undefined if the list is empty or contains an invalid entry. */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
   const hosts = splitWords(text);
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
@@ -24,7 +21,7 @@ const isSpecial4 = createRangeTest([
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// exclude IPv6 addresses that contain a possibly private IPv4 address (mapped, NAT64, 6to4, Teredo)
+// exclude IPv6 addresses that might contain a private IPv4 address (mapped, NAT64, 6to4, Teredo)
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 
@@ -40,15 +37,15 @@ function isPublic(address: string): boolean {
 
 /**
  * Link-local addresses, and addresses of cloud metadata services, which give credentials to any caller. Webhooks never
- * call these addresses, even if the site lists them, or lists a name that resolves to them.
+ * call these addresses, even if the site lists them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
 /**
- * Prefixes of IPv6 addresses that contain an IPv4 address, each with the index of the 16-bit group where that address
- * begins.
+ * IPv6 prefixes of addresses that contain an IPv4 address. Each has the index of the 16-bit group where the IPv4
+ * address begins.
  */
 const CONTAINING: [prefix: string, at: number][] = [
   ['::/96', 6], // compatible
@@ -67,7 +64,7 @@ function isForbidden(given: string): boolean {
   return containing.some(({ isIn, at }) => isIn(address) && isForbidden4(readIpv4(address, at)));
 }
 
-/** Returns the IPv4 address in an IPv6 address's 16-bit groups `at` and `at` + 1. */
+/** Returns the IPv4 address in the 16-bit groups `at` and `at` + 1 of an IPv6 address. */
 function readIpv4(address: string, at: number): string {
   const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` rewrites an IPv4 part as groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
@@ -100,7 +97,7 @@ export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-/** Returns an invalid URL's error, as a phrase that follows the URL in a sentence. */
+/** Returns why a webhook URL is invalid, as a phrase that follows the URL in an error message. */
 export function findTargetProblem(text: string, targets: WebhookTargets): string | undefined {
   if (!URL.canParse(text)) return 'must be a URL';
   const url = new URL(text);

@@ -7,10 +7,7 @@ import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
-  /**
-   * The entry's name. In a name that is not UTF-8, bytes other than printable ASCII are escaped as in a shell's $'…',
-   * for example \xE9.
-   */
+  /** The entry's name. If the name is not UTF-8, bytes other than printable ASCII are escaped, for example as \xE9. */
   name: string;
   isText: boolean;
   entry: Dirent<Buffer>;
@@ -36,9 +33,7 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/**
- * Returns the end of an error message about text that is not UTF-8. Recognises UTF-16, because some programs write it.
- */
+/** Returns why text is not UTF-8, as the end of an error message. Recognises UTF-16, which some programs write. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }

@@ -4,10 +4,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/**
- * Formats JSON like `JSON.stringify`, but writes a bigint as a number literal. `JSON.stringify` throws on a bigint, and
- * Node.js 20 does not have `JSON.rawJSON`.
- */
+/** Formats JSON like `JSON.stringify`, but writes a bigint as a number. Node.js 20 does not have `JSON.rawJSON`. */
 export function formatJson(value: unknown): string {
   if (typeof value === 'bigint') return String(value);
   if (Array.isArray(value)) return `[${value.map(formatJson).join(',')}]`;

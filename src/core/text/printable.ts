@@ -5,8 +5,8 @@
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Bidi_Control}/gu;
 
 /**
- * Converts text to one line that is safe to print. A name from a user must not move the cursor, begin a line or a
- * header, or change the text direction.
+ * Converts text to one line that is safe to print. A name from a user must not move the cursor, begin a line, or change
+ * the text direction.
  */
 export function printable(text: string): string {
   return text.replace(UNSAFE, '\uFFFD');

@@ -3,7 +3,7 @@ import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** A request's file counts, under the names of the GraphQL fields. */
+/** A request's file counts, with the names of the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -11,16 +11,13 @@ export interface RequestedFiles {
   filesRefused: number;
 }
 
-/**
- * Returns how many requested paths are unknown, or do not fit into the quota. Does not count files that exceed the
- * request's own limits.
- */
+/** Returns how many requested paths are not in the catalogue, or do not fit into the quota. */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
 /**
- * Returns the number of files on disk and of all requested files as text, such as `18 of 20 files`.
- * @param count formats a number with its noun
+ * Returns text such as `18 of 20 files`: the number of files on disk, and of all requested files.
+ * @param count formats a number with its noun, such as `20 files`
  */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;

@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files, from a running server or from a backup. Each file's checksum is computed while it is
- * copied, and the copy is synced to disk.
+ * Copies a cluster's files, from a running server or from a backup. Computes each file's checksum, and syncs the copy
+ * to disk.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -21,8 +21,8 @@ const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /**
- * Path of the control file, which a backup copies last. If the control file were copied earlier, it would not match the
- * other files.
+ * Path of the control file, which a backup copies last. An earlier copy of the control file would not match the other
+ * files.
  */
 const CONTROL = 'global/pg_control';
 
@@ -31,7 +31,7 @@ interface Listed {
   files: string[];
 }
 
-/** Lists a cluster's directories and files for a backup, except the WAL files. `pg_control` comes last. */
+/** Lists a cluster's directories and files for a backup, except the WAL files. `pg_control` is the last file. */
 export async function listCluster(dataDir: string): Promise<Listed> {
   const listed: Listed = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
@@ -61,8 +61,8 @@ async function listInto(listed: Listed, dataDir: string, directory: string): Pro
 }
 
 /**
- * @param to.owner the copy's owner, by default this process's user
- * @returns the file's entry for the manifest; undefined if the file no longer exists
+ * @param to.owner the owner of the copy, by default this process's user
+ * @returns the file's entry for the manifest; undefined if the source file no longer exists
  */
 export async function copyFile(
   from: { directory: string; path: string },

@@ -10,7 +10,7 @@ const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 interface Table {
   name: string;
   columns: string[];
-  /** Names of the tables that this table's foreign keys reference. They must be copied before this table. */
+  /** Tables that this table's foreign keys reference, and that must be copied before this table. */
   needs: string[];
 }
 
@@ -40,7 +40,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // disable triggers: they already ran in the source database, and one of them forbids emptying the audit table
+    // disable triggers, because one of them forbids emptying the audit table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
     await target.query(`TRUNCATE ${names.join(', ')}`); // remove the rows that the migrations inserted
     for (const table of tables) await copyTable(source, target, table);
@@ -57,7 +57,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables, each after the tables that its foreign keys reference */
+/** Sorts tables, so that each table follows the tables that its foreign keys reference. */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

@@ -1,8 +1,7 @@
 /**
- * Backs up the embedded database while it runs. A backup contains the cluster's files, copied one after another, and
- * the WAL written during the copy. A restored server replays the WAL to reach the state that the database had at the
- * end of the backup. `pg_backup_start` and `pg_backup_stop` mark the start and end of the backup. The backup does not
- * take locks. A replication slot retains the WAL until the backup's connection ends.
+ * Backs up the embedded database while it runs, without locks. A backup contains the cluster's files, and the WAL
+ * written during the copy. A restored server replays the WAL to reach the state at the end of the backup. A replication
+ * slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -15,10 +14,9 @@ import { copyFile, createDirectories, listCluster, syncDirectories } from './clu
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
 interface BackupTask {
-  /** The cluster's directory. */
   dataDir: string;
   connection: pg.ClientConfig;
-  /** Directory to create for the backup; must not exist yet. */
+  /** Directory to create for the backup. The directory must not exist yet. */
   target: string;
   program: string;
 }
@@ -53,10 +51,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
   }
 }
 
-/**
- * Rejects a target inside the database's directory, because a backup in that directory would contain itself and all
- * earlier backups.
- */
+/** Rejects a target inside the database's directory: each backup would contain itself and all earlier backups. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // skip the check: creating the backup will report that the directory is missing
@@ -94,10 +89,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   return makeManifest({ program, postgres, startedAt, endedAt, directories: listed.directories, files });
 }
 
-/**
- * Lists the WAL files from the backup's start to its end.
- * @throws Error if a WAL file is missing
- */
+/** Lists the WAL files from the backup's start to its end. @throws Error if a WAL file is missing */
 async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {
   const [, first = ''] = /START WAL LOCATION: .*\(file ([0-9A-F]{24})\)/.exec(label) ?? [];
   const { rows } = await client.query<{ name: string }>(

@@ -20,13 +20,10 @@ export interface Manifest {
   format: number;
   /** The version of Tapegate that made the backup. */
   program: string;
-  /** PostgreSQL's version, such as `18.4`, followed by its platform, such as `linux-x64`. */
+  /** PostgreSQL's version, such as `18.4`, and its platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /**
-   * When the backup started and ended. A restored database contains the data as of a moment between the backup's start
-   * and end.
-   */
+  /** When the backup started and ended, as ISO 8601 times in UTC. */
   startedAt: string;
   endedAt: string;
   directories: string[];
@@ -40,8 +37,8 @@ export function makeManifest(given: Omit<Manifest, 'format' | 'platform'>): Mani
 export const sizeOf = ({ files }: Manifest): number => files.reduce((bytes, file) => bytes + file.size, 0);
 
 /**
- * @param backup the backup's directory
- * @throws Error if `backup` is not a backup, or cannot be restored on this host
+ * Reads a backup's manifest.
+ * @throws Error if the directory `backup` is not a backup, or cannot be restored on this host
  */
 export async function readManifest(backup: string): Promise<Manifest> {
   const file = path.join(backup, MANIFEST);

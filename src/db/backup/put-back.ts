@@ -1,4 +1,4 @@
-/** Restores a backup's files, and compares each file with the manifest. The server replays the WAL when it starts. */
+/** Restores a backup's files, and compares each file with the manifest. */
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,8 +7,7 @@ import { copyFile, createDirectories, syncDirectories } from './cluster-files.js
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * Configuration files that a restore replaces, because a backup's configuration files can make the server run any
- * program or library. For example, `archive_command` names a program, and included files can contain any setting.
+ * Configuration files that a restore replaces, because a backup's configuration could make the server run any program.
  * Tapegate passes its own settings on the server's command line.
  */
 const SETTINGS = {
@@ -19,16 +18,13 @@ default_text_search_config = 'pg_catalog.english'
   'postgresql.auto.conf': '# Written by "tapegate restore".\n',
 };
 
-/**
- * Files that a restore deletes, because they would make the server fetch WAL or follow links to other directories.
- * Tapegate's own backups do not contain such files.
- */
+/** Files that a restore deletes, because they would make the server fetch WAL or follow links to other directories. */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
- * @param backup the backup's directory
+ * Restores a backup's files.
  * @param dataDir the new cluster's directory, which must not exist; a failed restore leaves partial files in it
- * @throws Error that names the first file that differs from the manifest, and shows both sizes or checksums
+ * @throws Error that names the first file that differs from the manifest
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);
