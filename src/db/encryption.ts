@@ -1,23 +1,22 @@
 /**
  * Supports `sslmode` in a database URL as libpq does. The driver pg makes only one attempt, with or without encryption.
- * This module therefore makes the second attempt, and remembers what each server accepts. The mode `require` is
- * stricter than in libpq: Tapegate checks the certificate, as with `verify-full`.
+ * So this module makes a second attempt, and remembers what each server accepts. `require` is stricter than in libpq:
+ * Tapegate checks the certificate, as with `verify-full`.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
-/**
- * For each `sslmode` that allows a second attempt: the modes for the first and the second attempt. All other modes
- * allow only one attempt.
- */
+/** For each `sslmode` that allows two attempts to connect, the modes of the first and the second attempt. */
 const ways = new Map<string, readonly [first: string, second: string]>([
   ['allow', ['disable', 'no-verify']],
   ['prefer', ['no-verify', 'disable']],
 ]);
 
-/** URLs, without secrets, to which this process has connected. */
+/** Database URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs, without secrets, for which only the second mode is tried, because the server refused the first mode. */
+/**
+ * Database URLs, without secrets, for which only the second mode is tried, because the server refused the first mode.
+ */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -25,13 +24,13 @@ const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 export interface Encryption {
   /** The URL in a form that pg understands. */
   url: string;
-  /** @returns whether the server refused the first mode and the caller must try the second mode */
+  /** Returns whether the server refused the first `sslmode`, and the caller must try the second mode. */
   learn(error: unknown): boolean;
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * If the server does not support TLS and this process has never reached it, returns an error that names the remedy,
-   * because a retry cannot succeed. Returns any other error unchanged.
+   * Returns an error that names the remedy if the server does not support TLS and this process has never reached it.
+   * Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -60,7 +59,7 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/** Rewrites the URL for the driver pg, because pg warns about `sslmode` values that will change their meaning. */
+/** Rewrites the URL for the driver pg, which would warn about `sslmode` values that will change their meaning. */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;
@@ -72,8 +71,8 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
 /**
- * Whether pg reports that the server does not support TLS. The check compares error messages, because pg does not give
- * this error a code.
+ * Returns whether pg reports that the server does not support TLS. Compares the error message, because the error has no
+ * code.
  */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 
@@ -84,8 +83,8 @@ function explainNoTls(mode: string, cause: unknown): Error {
 }
 
 /**
- * Whether the error concerns encryption. Code `28000` means that pg_hba.conf does not have an entry for encrypted
- * connections, or for unencrypted connections.
+ * Returns whether an error concerns encryption. Code `28000` means that pg_hba.conf has no entry for encrypted, or for
+ * unencrypted, connections.
  */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';

@@ -7,7 +7,7 @@ import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
  * Calls `ask` for each server that the URL lists, in the same order, until a call succeeds.
- * @throws if all servers fail; an error that a server reported takes precedence over a network error
+ * @throws the first error that a server itself reported, or else the first network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
   const errors: unknown[] = [];
@@ -30,7 +30,7 @@ export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;
 
-  /** @param all connection settings, in order of preference */
+  /** @param all the connection settings of each server, in order of preference */
   constructor(all: readonly [pg.ClientConfig, ...pg.ClientConfig[]]) {
     this.all = all;
     this.current = all[0];

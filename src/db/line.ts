@@ -1,7 +1,6 @@
 /**
- * Manages all of a process's connections to the database. If the database stops answering, closes all connections
- * together. Opens new connections only after the database answers again. Callers therefore get an error soon, instead
- * of waiting for a server that hangs.
+ * Manages all of a process's connections to the database. If the database stops answering, closes all connections, so
+ * that callers get an error soon. Opens new connections only after the database answers again.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -19,9 +18,8 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for the results of raw SQL. An int8 or whole numeric becomes a bigint, because a sum of sizes might exceed 64
- * bits. A timestamp becomes text. Only the connection pool uses the parsers, because Prisma's adapter does not accept
- * an int8 as a bigint.
+ * Parsers for the results of raw SQL. An int8 or whole numeric becomes a bigint, and a timestamp becomes text. Only the
+ * connection pool uses the parsers, because Prisma's adapter does not accept an int8 as a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -39,8 +37,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client that applies the session settings to its connection (session-settings.ts). `destroy` can end the connection
- * even while the client connects or waits, because the constructor supplies the socket.
+ * A client that applies the session settings to its connection. `destroy` can end the connection at any time, because
+ * the constructor supplies the socket.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -89,12 +87,12 @@ export class SocketClient extends pg.Client {
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
-      void this.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
+      void this.end().catch(() => {});
       throw withRemedy(error);
     }
   }
 
-  /** Returns a statement that is sent in the same message as the session settings, to save a round trip. */
+  /** Returns a statement to send together with the session settings, which saves a round trip. */
   protected question(): string {
     return '';
   }
@@ -113,11 +111,11 @@ export class BareClient extends SocketClient {
   }
 }
 
-/** Errors after which a second attempt to connect, with a different `sslmode`, might succeed (encryption.ts). */
+/** Errors after which a second attempt to connect, with a different `sslmode`, might succeed. */
 const otherWay = new WeakSet<Error>();
 
 /**
- * Connects. If the server refuses the first attempt, and `sslmode` is `allow` or `prefer`, tries again with encryption
+ * Connects to a database. If the server refuses, and `sslmode` is `allow` or `prefer`, tries again with encryption
  * switched on or off.
  */
 export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
@@ -140,10 +138,7 @@ const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
-/**
- * If the role is not allowed to change a setting that the site has set, returns an error that names the command to
- * remove the site's setting.
- */
+/** Adds the remedy to an error about a setting that the site has set and the role is not allowed to change. */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
@@ -153,14 +148,11 @@ function withRemedy(error: unknown): unknown {
   });
 }
 
-/**
- * Closes a connection without notifying the server, because a server that hangs would not answer. Queries on the
- * connection fail with `error`.
- */
+/** Closes a connection without notifying the server, which might hang. Queries on the connection fail with `error`. */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  // close a client of another class normally, although a server that hangs might delay the close
+  // close a client of another class normally, although a hung server might delay this
   else void client.end().catch(() => {});
 }
 
@@ -172,7 +164,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Time after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
+/** Milliseconds after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -181,7 +173,7 @@ export class Line {
   /** Identity of this process's database. Connections to any other database are refused. */
   private database: string | undefined;
 
-  /** The class of all connections that `Line` manages, inside or outside a pool. */
+  /** The class of all connections to the database, inside or outside a pool. */
   readonly Client: typeof pg.Client;
 
   constructor(hosts: DatabaseHosts) {
@@ -214,10 +206,7 @@ export class Line {
         if (this.expected !== undefined) refuseOther(answer?.rows[0]?.database, this.expected);
       }
 
-      /**
-       * Converts an 'error' event's error with `toUnavailable`. The event tells the pool that a connection broke during
-       * a query.
-       */
+      /** Converts the error of an 'error' event, which reports to the pool that a connection broke during a query. */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
@@ -250,7 +239,7 @@ export class Line {
         this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error: the next query will report it
       }
 
-      /** Sends a query. If sending fails, returns a promise that is already rejected (transaction.ts). */
+      /** Sends a query. If sending fails, returns a rejected promise instead of throwing an error. */
       private send(query: Query): Promise<pg.QueryResult> {
         return new Promise((resolve, reject) => {
           super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
@@ -261,7 +250,7 @@ export class Line {
     };
   }
 
-  /** After this call, refuses connections to any database other than the current one. */
+  /** Refuses, after this call, connections to any database other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
@@ -284,9 +273,7 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/**
- * Replaces the timestamp parser in queries from Prisma's adapter, because that parser would convert timestamps to Date.
- */
+/** Replaces the timestamp parser in queries from Prisma's adapter, which would convert timestamps to Date. */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -303,15 +290,13 @@ function throwUnavailable(error: unknown): never {
   throw toUnavailable(error);
 }
 
-/**
- * Codes of errors that occur if PostgreSQL is stopping, starting or a read-only standby, or if the connection fails.
- */
+/** Codes of errors that mean that PostgreSQL is unreachable, stopping, starting or a read-only standby. */
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
-/** Codes of errors that occur if PostgreSQL is out of resources, or if a statement or transaction took too long. */
+/** Codes of errors that mean that PostgreSQL is out of resources, or that a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
 /**
- * Messages of the driver's own errors, because these errors do not have codes. The last message means that the process
- * used its pool after closing it.
+ * Messages of errors that the driver pg itself throws, because these errors do not have codes. The last message means
+ * that the process used its pool after closing it.
  */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
@@ -337,17 +322,14 @@ export function toUnavailable(error: unknown): unknown {
   return isAway || error instanceof AggregateError ? away(error) : error;
 }
 
-/**
- * Returns whether PgBouncer reports that the connection to PostgreSQL was lost. PostgreSQL itself reports the same
- * error for a message that it cannot read, and then also closes the connection.
- */
+/** Returns whether PgBouncer reports that the connection to PostgreSQL was lost. */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
 }
 
 /**
- * Returns whether a wait for a lock timed out. Compares the name of the PostgreSQL routine that reported the error. A
- * failed `NOWAIT` has the same error code, and the error message depends on the server's language.
+ * Returns whether a wait for a lock timed out. Compares the PostgreSQL routine that reported the error, because a
+ * failed `NOWAIT` has the same error code.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

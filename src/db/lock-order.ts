@@ -1,28 +1,26 @@
 /**
- * Defines all locks, and the order in which all transactions take them, so that no two transactions wait for each
- * other.
- * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order. Locking a row
- * again is harmless.
- * - A transaction is allowed to lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`), because only
- * waiting can cause a deadlock. If `NOWAIT` fails, the transaction is run again (transaction.ts).
- * - A statement that changes a row also locks it, unless the transaction inserted it.
- * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results. (No
- * lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers its messages.
+ * Defines all locks, and the order in which transactions take them, to prevent deadlocks.
+ * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order.
+ * - A transaction may lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`). If `NOWAIT` fails, the
+ *   transaction is run again (transaction.ts).
+ * - A statement that changes a row also locks the row.
+ * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results, but
+ *   not the verifications that an import or `verifyAgain` removes. A webhook's lock covers its messages.
  * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. A
- * transaction that takes or returns a claim to remove a copy locks the claim last.
- * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports insert
- * paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an import is adding can
- * deadlock with the import. PostgreSQL resolves the deadlock by ending one transaction, which is run again.
- * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs
- * that handle orphans and changed copies, lock other files before they call `settleRequests`, so two transactions might
- * deadlock. PostgreSQL ends one of the deadlocked transactions, which is run again.
+ *   transaction that takes or returns a claim to remove a copy locks the claim last.
+ * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports
+ *   therefore insert paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an
+ *   import is adding can deadlock with the import. PostgreSQL then ends one transaction, which is run again.
+ * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
+ *   orphans and changed copies, lock other files before calling `settleRequests`, so two transactions might deadlock.
+ *   PostgreSQL then ends one transaction, which is run again.
  * - While a transaction holds locks on files, a trigger marks the links at the files' archive paths. The transaction
- * that later updates the marked links does not wait for any row.
+ *   that later updates the marked links does not wait for any row.
  * - A single statement outside a transaction locks rows of only one table, or does not wait. The only exception is a
- * statement that locks a disk and then its suspension.
+ *   statement that locks a disk and then the disk's suspension.
  */
 /**
- * All locks, in the order in which transactions take them. Events do not need a lock, because they are always new rows.
+ * All locks, in the order in which transactions take them.
  * - `webhooks`: the set of webhooks, and the last event that was scanned for webhooks
  * - `library`: an import holds this lock, so that no library is removed while the import adds volumes
  * - `positions`: allocation of positions on volumes

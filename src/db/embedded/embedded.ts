@@ -1,11 +1,10 @@
 /**
- * Starts a directory's embedded PostgreSQL server, or attaches to it if it is already running. The server listens only
- * on a Unix socket.
- * - The server is detached: it keeps running if its parent is killed, and later processes attach to it.
- * - If several processes start the server at the same time, PostgreSQL's lock file lets only one server run, and all
- * processes attach to it.
+ * Starts a directory's embedded PostgreSQL server, or attaches to the server if it is already running. The server
+ * listens only on a Unix socket.
+ * - The server is detached: it keeps running if its parent is killed, and later processes attach to the server.
+ * - If several processes start the server at the same time, PostgreSQL's lock file lets only one server run.
  * - Each process holds a shared lock through an open connection. The last process to release the lock stops the server.
- * - If the server ends while a process is attached, that process starts it again.
+ * - If the server ends while a process is attached, that process starts the server again.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -45,19 +44,21 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** Time limit for starting the server, which might include crash recovery. */
+/** Time limit in milliseconds for starting the server, including crash recovery. */
 const START_TIMEOUT_MS = 60_000;
-/** Pause between attempts to reach or start the server. The pause doubles after each failed start, up to `last`. */
+/**
+ * Pause between attempts to reach or start the server, in milliseconds. Doubles after each failed start, up to `last`.
+ */
 const PAUSE_MS = { first: 20, last: 1000 };
-/** Time without an answer after which the server counts as hung. */
+/** Milliseconds without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
-/** Interval between checks on a server that waits for its clients before it stops. */
+/** Interval in milliseconds between checks on a server that is stopping but waits for its clients. */
 const WATCH_MS = 2000;
 
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
- * @param options.settings PostgreSQL settings, added to `SETTINGS`
- * @throws Error that names the server's log if the server ends while it starts, or does not start in time
+ * @param options.settings additional PostgreSQL settings
+ * @throws Error if the server ends while it starts, or does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;
@@ -126,7 +127,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits until the server accepts this process's connection. Either this process or another process starts the server.
+ * Waits until the server accepts this process's connection, and starts the server if no other process does.
  * @returns the connected client; undefined if `isCancelled` returned true
  */
 async function connectOrStart(
@@ -198,8 +199,8 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
- * Log messages of failed starts that might succeed if they are repeated. The start fails because another process is
- * starting or stopping a server, or because a killed server's child process still runs.
+ * Log messages of failed starts that might succeed if repeated, for example because another process is stopping the
+ * server.
  */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
@@ -207,9 +208,8 @@ const PASSING =
 const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
 
 /**
- * Starts the server and waits until it accepts connections. Also returns if another process has just started the
- * server.
- * @param deadline the time limit, on the clock of `performance.now()`
+ * Starts the server, and waits until it accepts connections or another process has started the server.
+ * @param deadline the time limit, as a value of `performance.now()`
  * @returns why the server ended, if another start might succeed; otherwise undefined
  * @throws Error if the server ended for a permanent reason
  */
@@ -258,8 +258,8 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
 }
 
 /**
- * Stops the server and waits until it has ended. Does not use `pg_ctl stop`, because it would also wait for a server
- * that another process starts later.
+ * Stops the server and waits until it has ended. `pg_ctl stop` would also wait for a server that another process starts
+ * later.
  */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
@@ -270,8 +270,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that is stopping but still waits for its clients to disconnect. The clients are Tapegate
- * processes, which in turn wait for the server.
+ * Interrupts a server that is stopping but waits for its clients. The clients are Tapegate processes, which in turn
+ * wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
@@ -295,8 +295,8 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 
 /**
  * Removes an ended server's lock files if they would make PostgreSQL believe that the server still runs. PostgreSQL
- * checks only the pid: after a reboot, another process might have it, and a zombie process keeps its pid. If the
- * removed file is a new lock file that another process has just written, restores it.
+ * checks only whether the server's pid exists, and after a reboot another program might have that pid. If another
+ * process has just replaced a lock file, restores the new lock file.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -324,8 +324,8 @@ export function isRunning(pid: number): boolean {
 }
 
 /**
- * Returns whether a process is the server that runs in a directory. Returns true if unsure, because two servers on one
- * cluster would do more harm than none.
+ * Returns whether a process is the server that runs in a directory. In case of doubt, returns true, because two servers
+ * on one cluster would do more harm than none.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

@@ -1,7 +1,4 @@
-/**
- * Checks that a database exists. Only some commands create a database. The other commands report where they looked for
- * the database.
- */
+/** Checks that a database exists, for commands that do not create a database. */
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -14,12 +11,11 @@ import { findCluster } from './cluster.js';
 class NoDatabaseError extends Error {}
 
 /**
- * @param dataDir the embedded server's directory
- * @throws NoDatabaseError if the directory does not exist
+ * @throws NoDatabaseError if the embedded server's directory `dataDir` does not exist
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // accept any directory: a later step reports an error if this user cannot read it
+  // accept any directory: a later step reports an error if this user cannot read the directory
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -61,7 +57,7 @@ export async function requireDatabase(
 export async function makeDatabase(connectionString: string): Promise<void> {
   try {
     const probe = await connect(() => new BareClient({ connectionString, ...bounds }));
-    await probe.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
+    await probe.end().catch(() => {});
   } catch (error) {
     if (!isMissing(error)) throw error;
     const { database = '' } = new SocketClient({ connectionString });
@@ -86,7 +82,7 @@ export async function createDatabase(connection: pg.ClientConfig, name: string):
   }
 }
 
-/** Time without an answer after which the server counts as hung. */
+/** Milliseconds without an answer after which the server counts as hung. */
 const ANSWER_MS = 10_000;
 const CREATE_MS = 60_000;
 const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
@@ -104,7 +100,7 @@ function isMissing(error: unknown): boolean {
 }
 
 /**
- * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create a database
- * at the same time.
+ * Error codes for a database that already exists. The second code occurs if two processes create a database at the same
+ * time.
  */
 const EXISTS = ['42P04', '23505'];

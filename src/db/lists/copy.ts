@@ -11,10 +11,9 @@ const READ_AHEAD_BYTES = 256 * 1024;
 const PATIENCE_MS = 300_000;
 
 /**
- * Yields the rows that a statement with one text column returns, each with a line feed at the end. The column must not
- * be null or contain control characters; JSON is suitable. `client` must not pipeline. If the reader leaves early,
- * `client` cannot be used again.
- * @param patienceMs the time limit for each wait for the database; the reader's time is not limited
+ * Yields the rows of a statement with one text column, each with a line feed at the end. The column must not be null or
+ * contain control characters. `client` must not pipeline, and cannot be used again if the reader leaves early.
+ * @param patienceMs time limit for each wait for the database, in milliseconds
  */
 export async function* copyRows(
   client: pg.ClientBase,

@@ -1,15 +1,14 @@
 /**
- * Limits how many long lists are read at the same time. If all slots are in use, a reader waits for a limited time. A
- * caller gets at most as many slots as it leaves free for others: the first caller at most half of all slots, and the
- * second at most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots,
- * because a few slow readers could otherwise block all long lists. Transactions that write also use slots, but never
- * lose them, because these transactions might wait a long time for locks.
+ * Limits how many long lists are read at the same time. A reader waits for a slot for a limited time. A caller gets at
+ * most as many slots as remain free for other callers. While readers wait, the slowest readers lose their slots, so
+ * that a few slow readers cannot block all long lists. Transactions that write also use slots, but never lose their
+ * slots.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
 export interface LongRead {
   pace: ReaderPace;
-  /** Aborts, with the reason, when the limiter takes the slot away. */
+  /** Aborts when the limiter takes the slot away from a slow reader. */
   signal: AbortSignal;
   leave(): void;
 }
@@ -50,8 +49,8 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot. Readers get slots in order of arrival, but a reader waits while its caller has the maximum number
-   * of slots.
+   * Waits for a slot. Readers get slots in order of arrival, except that a caller with its maximum number of slots must
+   * wait.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
    * @param wanted aborts when clients no longer wait for the work
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
@@ -78,7 +77,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** Gives free slots to waiting readers immediately, so that new readers do not overtake them. */
+  /** Gives free slots to waiting readers immediately, before new readers can take the slots. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasSlot(reader.share)) take();
@@ -148,15 +147,14 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** Number of milliseconds for which a reader's rate is measured. */
+  /** Period in milliseconds over which a reader's rate is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }
 
 /**
- * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit. Bytes
- * that the reader takes increase the credit, up to `windowMs`. If no credit is left, the reader has been too slow for
- * about `windowMs`.
+ * Measures a reader's speed as a credit in milliseconds. Time spent waiting for the reader reduces the credit, and
+ * bytes that the reader takes increase the credit. A reader without credit has been too slow for about `windowMs`.
  */
 class ReaderPace {
   private readonly least: LeastPace;

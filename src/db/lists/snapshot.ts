@@ -1,7 +1,6 @@
 /**
- * Reads lists from one snapshot, page by page. Only one page is in memory, however long the list is. A long list is
- * read at the client's pace, and might occupy a connection for hours. Long lists therefore have their own connection
- * pool. If the database returns a short list quickly, the whole list is read before the client gets the first row.
+ * Reads lists page by page from one snapshot, with only one page in memory. A long list is read at the client's pace,
+ * and might occupy a connection for hours. Long lists therefore have their own connection pool.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../../core/errors.js';
@@ -11,15 +10,17 @@ import { raw, type Sql, sql } from '../sql.js';
 import { copyRows } from './copy.js';
 import type { LongRead } from './long-reads.js';
 
-/** Number of rows per page. A list with at most this many rows counts as short, and is read by a single query. */
+/**
+ * Number of rows per page. A list with at most this many rows counts as short, and a single query reads the whole list.
+ */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /**
- * Time limit in milliseconds for a query that reads a short list in the main pool. If the query takes longer, the list
- * counts as long, and is read in the pool for long lists.
+ * Time limit in milliseconds for a query that reads a short list in the main pool. If the query takes longer, Tapegate
+ * reads the list in the pool for long lists.
  */
 const SHORT_MS = 1000;
-/** Time limit in milliseconds for scanning a whole table. In 200 ms, two cores scan hundreds of thousands of paths. */
+/** Time limit in milliseconds for scanning a whole table. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
@@ -28,8 +29,8 @@ export interface Snapshot {
   /** Yields pages of up to 2,000 rows. Only one stream can be open at any time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows that a query with one text column returns (copy.ts). `copy` must be the last read from the
-   * snapshot, and the pool must not pipeline.
+   * Yields the rows of a query with one text column (copy.ts). `copy` must be the last read from the snapshot, and the
+   * pool must not pipeline.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
@@ -84,7 +85,7 @@ export interface Asker {
 
 /** A list's pages, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
-  /** Aborts if the reader is too slow while other readers wait. */
+  /** Aborts if the reader is too slow while other readers wait for a slot. */
   signal?: AbortSignal;
   /** Records how many bytes the reader has taken. */
   took?(bytes: number): void;
@@ -93,8 +94,8 @@ export interface Paced<Page> extends AsyncIterable<Page> {
 export type ListPages<Row> = Paced<Row[]>;
 
 /**
- * Passes a list's rows to `consume`, which reads at its own pace.
- * @param list a query that ends with its ORDER BY
+ * Passes a list's rows to `consume`, which may read slowly.
+ * @param list a query that ends with an ORDER BY clause
  * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readList<Row extends object, T>(
@@ -123,7 +124,7 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
   return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
-/** Returns all rows of a list if it is short and a query returns them within a second; otherwise undefined. */
+/** Returns all rows of a list, or undefined if the list is long or its query takes more than a second. */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
   return rows && rows.length <= PAGE ? rows : undefined;
@@ -131,8 +132,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `index` for a statement that one core runs with an index, or `scan` for a statement that reads every row of
- * a large table. A scan gets only 200 ms, because the caller repeats a failed scan without a time limit.
+ * @param by `index` if the statement uses an index on one core; `scan` if the statement reads a whole large table,
+ * which may take only 200 ms
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -155,8 +156,8 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows that a statement finds, however long the statement takes. For example, a search by pattern can be
- * slow. If the statement takes longer than a second in the main pool, it is run again in the pool for long lists.
+ * Returns the rows that a statement finds, however long it takes. If the statement takes longer than a second in the
+ * main pool, it runs again in the pool for long lists.
  * @param reader aborts when clients no longer wait for the answer; the statement is then cancelled
  * @throws UnavailableError if the list limiter does not have a free slot for the caller, or `reader` aborts
  */
@@ -179,7 +180,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise run the statement to its end. */
+/** Cancels the statement if `reader` aborts. Otherwise, PostgreSQL would run the statement to its end. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],

@@ -1,7 +1,6 @@
 /**
- * Reads lists from one snapshot, as JSON text that the database produces. This process does not convert rows to
- * objects. Only two pages are in memory, however long the list is. A short list and its count come from a single
- * statement.
+ * Reads lists from one snapshot, as JSON text that the database produces, so that this process does not convert rows to
+ * objects. Only two pages are in memory, however long the list is.
  */
 import { PARALLEL, setLocally } from '../pipeline.js';
 import { prepared } from '../prepared.js';
@@ -17,8 +16,8 @@ interface TextList {
   item: Sql;
   order: Sql;
   /**
-   * A faster variant of `rows` without access checks. The variant returns the same rows if `isFree` says that the
-   * caller may see all rows, and no rows otherwise.
+   * A faster variant of `rows` without access checks. The variant returns no rows if the SQL condition `isFree` is
+   * false, because the caller might not be allowed to see all rows.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */
@@ -26,8 +25,8 @@ interface TextList {
   /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
-   * Splits a slow search into two queries: `key` selects only integer keys, and `rows` reads the rows for these keys
-   * when they are sent.
+   * Splits a slow search into two queries. `key` selects only integer keys, and `rows` later reads the rows with these
+   * keys.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
@@ -36,7 +35,7 @@ interface TextList {
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Passes a list's number of rows, and the rows' JSON, to `consume`, which reads at its own pace.
+ * Passes a list's number of rows, and the rows' JSON, to `consume`, which may read slowly.
  * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readTextList<T>(
@@ -66,8 +65,8 @@ const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
 /**
- * @returns the number of rows, and the list to read. If there are at most `KEPT` keys, the returned list reads its rows
- * by key.
+ * Counts a list's rows, and returns the list to read. If there are at most `KEPT` keys, the returned list reads its
+ * rows by key.
  */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
@@ -107,8 +106,7 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Limits the number of rows before sorting them, because an ordered index scan would take a long time if only a few
- * rows match.
+ * Limits the number of rows before sorting, because an ordered index scan takes a long time if only a few rows match.
  */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
