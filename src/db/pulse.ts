@@ -1,8 +1,7 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
- * not answer, logs one message and closes all connections. Logs the recovery when the database answers again. If there
- * are several servers, finds the one that accepts writes. The connection that checks the database also listens for
- * notifications, so that an idle process needs only one connection for both.
+ * not answer, closes all connections. Logs only the start and the end of an outage. If there are several servers, finds
+ * the server that accepts writes. The same connection also listens for notifications.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -17,7 +16,7 @@ interface PulseOptions {
   line: Line;
   clock: DatabaseClock;
   log: FailureLog;
-  /** Time without an answer after which the database counts as lost; must be shorter than a lease. */
+  /** Milliseconds without an answer after which the database counts as lost. Must be shorter than a lease. */
   lostMs?: number;
 }
 
@@ -25,7 +24,7 @@ const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
-/** Time limit for one server's answer when the database has several servers. */
+/** Time limit in milliseconds for one server's answer if the database has several servers. */
 const HOST_MS = 3000;
 /** Number of steps into which `lostMs` is divided to measure the time without an answer. */
 const STEPS = 10;
@@ -137,8 +136,8 @@ export class Pulse {
   }
 
   /**
-   * Listens for notifications on the current connection. If the server refuses, as a standby does, the connection
-   * continues its checks, and tries to listen again after the next answer.
+   * Listens for notifications on the current connection. If the server refuses, as a standby does, tries again after
+   * the server's next answer.
    */
   private async beginListening(): Promise<void> {
     const { client, listeners } = this;
@@ -192,8 +191,8 @@ export class Pulse {
   }
 
   /**
-   * Connects to the server that accepts writes. If a different server accepted writes until now, closes all
-   * connections, so that the process reconnects to the new server.
+   * Connects to the server that accepts writes. If a different server accepted writes until now, closes all connections
+   * to that server.
    */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
@@ -206,8 +205,8 @@ export class Pulse {
   }
 
   /**
-   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps, so that time
-   * during which this process itself stalls does not count.
+   * Waits for an answer, and rejects if no answer arrives within `lostMs`. Measures the time in steps of a timer, so
+   * that time during which this process itself stalls does not count.
    */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
@@ -259,10 +258,7 @@ export class Pulse {
   }
 }
 
-/**
- * Whether the server refused only a statement and kept the connection open. A server that shuts down ends its
- * connections.
- */
+/** Returns whether the server refused only a statement, and is not shutting down. */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }
@@ -271,21 +267,18 @@ function causesOf(error: unknown): unknown[] {
   return error instanceof AggregateError ? error.errors : [error];
 }
 
-/**
- * Whether the error shows that the server is up. A running server might not have a free connection, or this process
- * might lack the resources to reach it.
- */
+/** Returns whether an error shows that the server is up, although this process could not connect. */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
 }
 
-/** Time for which the search waits for other servers after one server reports that it accepts writes. */
+/** Milliseconds for which the search waits for other servers after one server reports that it accepts writes. */
 const GRACE_MS = 500;
 
 /**
  * Connects to the server that accepts writes. Queries all servers in parallel, so that a silent server does not delay
  * the search.
- * @param patienceMs the time limit for all answers
+ * @param patienceMs the time limit for all answers, in milliseconds
  * @throws AggregateError with each server's problem if no server accepts writes
  * @throws Error if two servers accept writes, because writes to an isolated server would be lost
  */

@@ -1,6 +1,6 @@
 /**
- * Checks whether a database that the site has created meets Tapegate's requirements. Reports the first requirement that
- * is not met, with the statement that fixes it.
+ * Checks whether an existing database meets Tapegate's requirements. Reports the first requirement that is not met,
+ * with the statement that fixes the problem.
  */
 import pg from 'pg';
 import { sql } from './sql.js';

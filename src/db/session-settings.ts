@@ -1,7 +1,6 @@
 /**
- * Sets the session settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a
- * role (`ALTER ROLE … SET`). So each connection sets all settings that Tapegate's statements rely on, before its first
- * statement. A statement applies the settings, because a pooler accepts only a few settings when a connection starts.
+ * Sets the session settings that Tapegate's statements rely on, because a site can change PostgreSQL's defaults. A
+ * statement applies the settings, because a pooler accepts only a few settings when a connection starts.
  */
 import pg from 'pg';
 import { parse } from 'pg-connection-string';
@@ -105,8 +104,7 @@ const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction
 
 /**
  * Splits a connection's configuration into a configuration without settings, and a statement that applies the settings.
- * @param config the configuration for `pg.Client`; `statement_timeout` and similar options are treated as required
- *   settings
+ * @param config configuration for `pg.Client`; options such as `statement_timeout` count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
   config: pg.ClientConfig;
@@ -153,10 +151,9 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * Returns the SQL that applies the settings. PostgreSQL receives the SQL as one message and runs it as one transaction.
- * The SQL works regardless of the site's default settings. The SQL sets the isolation level, because a standby refuses
- * a SELECT at level `serializable`. The SQL names each function's schema, because a `search_path` could substitute
- * other functions.
+ * Returns the SQL that applies the settings, as one message. The SQL sets the isolation level, because a standby
+ * refuses a SELECT at level `serializable`. The SQL names each function's schema, because a `search_path` could
+ * substitute other functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

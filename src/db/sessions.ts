@@ -9,14 +9,13 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** Time limit for an answer. A pooler without a free connection might make a client wait longer than this limit. */
+/** Time limit for an answer, in milliseconds. */
 const ANSWER_MS = 10_000;
 
 /**
- * Compares an idle client's server process with those of two clients that each have an open transaction. A pooler in
- * transaction mode gives the idle client's server connection to another client, or moves the idle client to another
- * server connection. Changes nothing and leaves no state on a shared connection.
- * @throws Error unless each session has its own server connection
+ * Compares an idle client's server process with the processes of two clients that have open transactions. A pooler in
+ * transaction mode lets another client use the idle client's server connection. Leaves no state on a shared connection.
+ * @throws Error if sessions share server connections
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {
   const clients: pg.Client[] = [];

@@ -1,9 +1,6 @@
 /**
- * Represents SQL as a value: text and its parameters, composed of smaller fragments. Functions do not pass SQL as
- * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
- * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
- * Tapegate uses SQL for all other work: sets, locks, counts, lists, fast paths. A list's count, pages and stream share
- * one fragment for the list's filter.
+ * Represents SQL as a value: text and its parameters, composed of smaller fragments. Prisma reads rows whose ids are
+ * known, and writes single rows if no other transaction can interfere. Tapegate uses SQL for all other work.
  */
 import { Prisma } from '../generated/prisma/client.js';
 
@@ -38,7 +35,7 @@ export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }
 
-/** Joins the conditions with AND; returns `true` if there are no conditions. */
+/** Joins conditions with AND. Returns `true` if there are no conditions. */
 export function allOf(conditions: readonly Sql[]): Sql {
   return conditions.length === 0 ? sql`true` : join(conditions, ' AND ');
 }

@@ -1,7 +1,6 @@
 /**
- * Runs transactions in plain SQL; lock-order.ts defines the order of locks. A transaction is run again after a
- * deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become invalid (prepared.ts). So the callback
- * must not have effects outside the transaction.
+ * Runs transactions in plain SQL. Runs a transaction again after a deadlock, after a refused `NOWAIT` lock, or if a
+ * prepared statement has become invalid. So the callback must not have effects outside the transaction.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -18,24 +17,18 @@ export interface Transaction {
   send(statement: Sql): void;
   /** Runs `work` once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
-  /**
-   * Runs `callback` after the commit, but only if the attempt that called this function succeeds. The callback must not
-   * throw.
-   */
+  /** Runs `callback` after the commit, if the current attempt succeeds. The callback must not throw. */
   afterCommit(callback: () => void): void;
 }
 
-/** One attempt to run a transaction; each retry is another run. */
+/** One attempt to run a transaction. Each retry is another run. */
 export interface TransactionRun {
   name: string;
 }
 
 /** Observes transactions and the locks that they take. */
 interface TransactionObserver {
-  /**
-   * Called before a transaction's first statement. An observer that is added during a run sees only that run's later
-   * statements.
-   */
+  /** Called before a transaction's first statement. */
   onBegin(run: TransactionRun): void;
   /** Whether the observer itself runs statements; if so, the transaction's statements do not share round trips. */
   asks?: boolean;
@@ -60,9 +53,8 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Names of transactions that might handle ten million files. Each statement of a long transaction can take up to an
- * hour. In all other transactions, the connection's time limit applies to each statement. Lock waits always have the
- * connection's time limit. (An import's connection does not have a limit.)
+ * Names of transactions that might handle ten million files. Each of their statements may take up to an hour. Waits for
+ * locks still have the connection's time limit.
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -118,7 +110,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** Like `transaction`, but uses the caller's connection. */
+/** Runs `work` in one transaction, as `transaction` does, but on the caller's connection. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -162,8 +154,8 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
 }
 
 /**
- * Whether a statement is a SELECT. Only a SELECT is sent before the answer to BEGIN arrives, because it changes nothing
- * even if BEGIN fails.
+ * Returns whether a statement is a SELECT. Only a SELECT is sent before the answer to BEGIN arrives, because a SELECT
+ * changes nothing even if BEGIN fails.
  */
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
 
@@ -200,8 +192,8 @@ class TransactionSession {
   }
 
   /**
-   * Commits the transaction. If the connection breaks during the commit, the commit might have reached the server
-   * although no answer arrives.
+   * Commits the transaction. If the connection breaks during the commit, the server might have committed although no
+   * answer arrives.
    */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
@@ -282,10 +274,12 @@ class TransactionSession {
   }
 }
 
-/** Error codes that a pooler reports after losing its connection to PostgreSQL. A commit's outcome is then unknown. */
+/**
+ * Error codes that a pooler reports after losing its connection to PostgreSQL. The outcome of a commit is then unknown.
+ */
 const BROKEN_CODES = /^08/;
 
-/** Returns whether the server itself rejected a statement. If it did, the transaction was not committed. */
+/** Returns whether the server itself rejected a statement, so that the transaction was not committed. */
 function isRefused(error: unknown): boolean {
   const cause = error instanceof UnavailableError ? error.cause : error;
   return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');

@@ -1,8 +1,6 @@
 /**
  * Reads lists from the standbys that TAPEGATE_DATABASE_READ_URL names. A standby serves a list only if it has all
- * changes that were committed before the client's request. So a list contains all earlier changes by the same caller,
- * even changes made through other gateways. If the chosen standby does not have all changes in time, the primary serves
- * the list.
+ * changes that were committed before the client's request. Otherwise, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -21,7 +19,7 @@ interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
 
 interface StandbyStatus {
   host: string;
-  /** Reason why lists are not read from this standby; undefined if they are. */
+  /** Reason why lists are not read from this standby; undefined if the standby is usable. */
   problem: string | undefined;
   /** Bytes of WAL that the standby had not replayed at the last check; undefined if the standby did not answer. */
   behindBytes: bigint | undefined;
@@ -30,16 +28,13 @@ interface StandbyStatus {
 /** Problem text for a standby that only lags behind the primary; never logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
-/** Time without an answer after which a standby counts as lost. */
+/** Milliseconds without an answer after which a standby counts as lost. */
 const LOST_MS = 5000;
-/** Minimum time that Tapegate waits for a standby's answer. */
+/** Minimum time that Tapegate waits for a standby's answer, in milliseconds. */
 const ANSWER_MS = 100;
-/** Interval between queries to a standby that lags behind. */
+/** Interval in milliseconds between queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
-/**
- * Log that discards the messages about a standby's connections and clock. Only the reason why lists are not read from a
- * standby is logged.
- */
+/** Log that discards the messages about a standby's connections and clock. */
 const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {
@@ -63,8 +58,8 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby, round robin, if it receives all committed changes in time. Returns undefined if
-   * lists must be read from the primary.
+   * Returns the next usable standby, round robin. Returns undefined if no standby is usable, or if the chosen standby
+   * does not receive all committed changes in time.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
@@ -178,9 +173,9 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * Reads a standby's position, with the timeline of the server that the standby follows. If the role is not allowed to
- * see the followed server's timeline, reads the timeline of the last restart point. For some minutes after a promotion,
- * the restart point's timeline might be older than the server's, but it is never newer.
+ * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see that
+ * timeline, reads the timeline of the last restart point. After a promotion, the restart point's timeline can be
+ * outdated for some minutes.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
@@ -194,7 +189,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns the reason why lists can never be read from a standby; undefined if they can. */
+/** Returns why lists can never be read from a standby; undefined if the standby is suitable. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'it is not a standby';
   if (standby.system !== primary.system) return 'it is not a standby of the primary';

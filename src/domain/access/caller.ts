@@ -1,6 +1,6 @@
 /**
- * Returns how a caller was authenticated. If authentication is optional, `showCaller` is the only operation that shows
- * callers whether their tokens were accepted.
+ * A caller, as the operation `showCaller` shows it. If authentication is optional, only this operation shows callers
+ * whether their tokens were accepted.
  */
 import type { Caller } from '../../core/caller.js';
 import type { Context } from '../context.js';

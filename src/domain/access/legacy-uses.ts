@@ -25,8 +25,8 @@ export interface CountedUses {
 
 /**
  * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
- * has a quota, because callers could invent names. Locks the stored users' quotas, so that none of these users is
- * purged before the commit.
+ * has a quota, because callers could invent names. Locks these users' quotas, so that no user is purged before the
+ * commit.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

@@ -26,10 +26,7 @@ interface MemberInput {
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/**
- * SQL expression that notifies gateways that cached rights are out of date. A statement evaluates the expression only
- * if it changes a member.
- */
+/** SQL expression that notifies gateways that cached rights are out of date. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /**
@@ -111,7 +108,7 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
 }
 
 export interface Rights {
-  /** `uses`: users whose quotas the caller may use. `manages`: users whose quotas the caller manages. */
+  /** Users whose quotas the caller may use. */
   uses: string[];
   manages: string[];
   /** Version of the rights: a string that changes when the caller's rights or the path rules change. */

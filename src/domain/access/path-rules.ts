@@ -1,4 +1,4 @@
-/** Path rules: which callers may list, request and fetch the files below a directory. */
+/** Path rules determine which callers may list, request and fetch the files below a directory. */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { raw, sql } from '../../db/sql.js';
@@ -22,10 +22,10 @@ const columns = raw('id, prefix, action, kind, name');
 
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
-/** Returns a directory in the form in which path rules store it: without a trailing slash, and empty for `/`. */
+/** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
 const storedPrefix = (directory: string): string => directory.replace(/\/$/, '');
 
-/** Returns a directory in the form that lists and the audit show: without a trailing slash, but `/` for the root. */
+/** Returns a directory as lists and the audit show it: without a trailing slash, but `/` for the root. */
 export const shownDirectory = (directory: string): string => storedPrefix(directory) || '/';
 
 /** @throws InvalidInputError */
@@ -85,15 +85,12 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   return await ctx.db.prisma.pathRule.findMany();
 }
 
-/**
- * Maximum number of files to count for a rule. The count is limited, because an operator only needs to see whether the
- * rule matches any file.
- */
+/** Maximum number of files to count for a rule. Operators only need to see whether the rule matches any file. */
 const MOST_COUNTED = 10_000;
 
 /**
- * Returns the number of files below each prefix, up to `MOST_COUNTED`. If a prefix is also a file's path, counts that
- * file too.
+ * Returns the number of files below each prefix, up to `MOST_COUNTED`. Also counts a file whose path is the prefix
+ * itself.
  */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ prefix: string; files: number }>(

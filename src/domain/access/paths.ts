@@ -8,13 +8,13 @@ import type { PathAction } from '../../generated/prisma/enums.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 
-/** Operators, viewers and the system are exempt from path rules. */
+/** Returns whether path rules apply to the caller. Operators, viewers and the system are exempt. */
 export function isRuled(caller: Caller): boolean {
   return !hasRole(caller, 'operator', 'viewer');
 }
 
 /**
- * Returns the user and the groups whose path rules decide whether a file can join the caller's requests later.
+ * Returns the user and the groups whose path rules decide whether a file can be added to the caller's requests later.
  * `ruledGroups` is null if no path rules apply to the caller.
  */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
@@ -22,8 +22,8 @@ export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: r
 }
 
 /**
- * Returns whether path rules might hide files from the caller. If path rules might hide files, the caller does not get
- * estimated counts, which would reveal hidden files.
+ * Returns whether path rules might hide files from the caller. If so, the caller must not get estimated counts, which
+ * would reveal hidden files.
  */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
@@ -31,8 +31,8 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 }
 
 /**
- * SQL condition that no path rules exist. Queries check this condition before they check path rules, because even
- * planning a call to `path_allowed` takes as long as a lookup.
+ * SQL condition that there are no path rules. Queries check this condition first, because even planning a call to
+ * `path_allowed` takes as long as a lookup.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
@@ -46,10 +46,7 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/**
- * Selects the first path in a range, in byte order, that the caller may list. The search skips whole hidden
- * directories, so hidden files hardly slow it down.
- */
+/** Selects the first path in a range, in byte order, that the caller may list. Skips whole hidden directories. */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;
@@ -57,8 +54,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. The condition is
- * used for files that join a request later, and for a request's emails.
+ * Returns the SQL condition that the path rules for the request `r` allow the action on the file `f`. Used for files
+ * that join a request later, and for a request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
@@ -66,9 +63,8 @@ export function isAllowedIn(action: PathAction): Sql {
 }
 
 /**
- * Returns the SQL condition that the caller may see the file `f` in a request that is visible to the caller. Owners see
- * all files of their requests, regardless of the current path rules. A caller that may see all requests sees only files
- * that path rules allow it to list.
+ * Returns the SQL condition that the caller may see the file `f` in a visible request. Owners see all files of their
+ * requests. A caller that may see all requests sees only the files that the caller may list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
@@ -88,7 +84,7 @@ export async function readAllowed(
 
 /**
  * Returns a function that filters paths by the current path rules; undefined if no rule applies. Long-running readers
- * can keep the function, because they are restarted when path rules change.
+ * can keep the function, because path rule changes restart the readers.
  */
 export async function readPathFilter(
   { caller, db }: Context,

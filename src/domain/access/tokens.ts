@@ -22,7 +22,7 @@ interface CreateTokenInput {
   /** Name of the user, service, viewer or operator that gets the token. */
   name: string;
   role: TokenRole;
-  /** Users for whom a service token acts; at least one is required. Tokens for other roles must not list users. */
+  /** Users for whom a service token acts. Required for service tokens, and not allowed for other tokens. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
@@ -55,10 +55,7 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
   return { token, secret };
 }
 
-/**
- * Maximum number of quotas that a token may list. Limited, because each request made with a token reads all of the
- * token's quotas.
- */
+/** Maximum number of quotas that a token may list. Each request made with a token reads all of the token's quotas. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
@@ -100,7 +97,7 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
 const MAX_ID = 2 ** 31 - 1;
 
 /**
- * Revokes a token, and ends streams that were opened with it. A token that is already revoked keeps its revocation
+ * Revokes a token, and ends streams that were opened with the token. A second revocation does not change the revocation
  * time.
  * @throws NotFoundError
  */
@@ -124,7 +121,7 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text is formatted like a token. Other texts do not need to be looked up in the database. */
+/** Returns whether the text has a token's format. Other texts do not need a database lookup. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
@@ -145,8 +142,8 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
 }
 
 /**
- * Records when a token was used, at most once an hour, so that few requests write to the database. Records nothing if
- * the token's row is locked.
+ * Records when a token was used, at most once an hour, to limit database writes. Records nothing if the token's row is
+ * locked.
  */
 async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(

@@ -1,7 +1,4 @@
-/**
- * Writes rows of the table `audit`. The row for a change is written in the same transaction as the change
- * (domain/audit/audited.ts). The class `Refusals` writes the rows for refused actions.
- */
+/** Writes rows of the table `audit`. The row for a change is written in the same transaction as the change. */
 
 import type { Logger } from 'pino';
 import type { Caller, Way } from '../../core/caller.js';
@@ -56,8 +53,7 @@ export function auditRow(
 
 /**
  * Returns the statement that writes the audit row for a change, to run in the same transaction as the change. If the
- * caller's token has become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless
- * `passesOverToken` is set.
+ * caller's token has become invalid, the statement fails (`isInvalidToken`), unless `passesOverToken` is set.
  * @param each query for the changed objects; each object gets an audit row
  */
 export function auditRowOfChange(
@@ -101,7 +97,9 @@ function insertRows(
 }
 
 const MAX_TEXT = 250;
-/** Maximum length of an object's name. Operators search rows by the object's name, so the longest path must fit. */
+/**
+ * Maximum length of an object's name. The longest path must fit, because operators search audit rows by object name.
+ */
 const MAX_OBJECT = 2100;
 const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
@@ -113,10 +111,7 @@ function plain(text: string, max = MAX_OBJECT): string {
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/**
- * Returns an action's input as truncated JSON. For a list, keeps the first items and the length; for a string, the
- * beginning.
- */
+/** Returns an action's input as truncated JSON. For a list, keeps the length and the first items. */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
   return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
@@ -137,8 +132,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Maximum number of refusals per minute that get their own audit rows. The limit applies to each authenticated caller,
- * and to all unauthenticated callers together. Callers cannot get more audit rows by creating tokens or users.
+ * Maximum number of refusals per minute that get their own audit rows. Applies to each authenticated caller, and to all
+ * unauthenticated callers together.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
@@ -151,9 +146,8 @@ interface Repeats {
 }
 
 /**
- * Records refused actions in the audit. In each minute, the first refusal for each combination of caller, operation and
- * error code gets an audit row immediately. At the end of the minute, one more row records the number of repeated
- * refusals. After `MAX_ROWS` rows for a caller in a minute, the caller's further refusals are counted together. If the
+ * Records refused actions in the audit. In each minute, the first refusal for a caller, operation and error code gets
+ * an audit row immediately. At the end of the minute, one more row records the number of repeated refusals. If the
  * process is killed, the counts for the last minute are lost.
  */
 export class Refusals {
@@ -172,7 +166,7 @@ export class Refusals {
     this.now = now;
   }
 
-  /** Records a refusal, without waiting for the database. @param code error code */
+  /** Records a refusal, without waiting for the database. */
   record(asker: Asker, action: AuditedAction, code: string): void {
     const now = this.now();
     const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
@@ -208,7 +202,7 @@ export class Refusals {
     }
   }
 
-  /** Writes all pending counts. @returns a promise that resolves when the counts are in the database */
+  /** Writes all pending counts, and waits until the counts are in the database. */
   async settle(): Promise<void> {
     this.flush();
     clearTimeout(this.timer);

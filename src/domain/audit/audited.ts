@@ -1,7 +1,7 @@
 /**
- * Audits the changes that callers request. The audit row for a success is written in the same transaction as the
- * change, and only if the caller's login is still valid. The audit row for a rejection is written separately, because
- * the change's transaction is rolled back.
+ * Audits the changes that callers request. The row for a success is written in the change's transaction, and only if
+ * the caller's login is still valid. The row for a rejection is written separately, because the change's transaction is
+ * rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -14,16 +14,16 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a successful change, to run in the change's transaction or as part of the change's
- * only statement.
- * @param more details known only after the change. `each` selects the changed objects, and is required if the call
- *   might not change anything
+ * Returns the statement that audits a successful change, to run in the transaction of the change or as part of the
+ * change's only statement.
+ * @param more details known only after the change; `each` selects the changed objects, and is required if the call
+ * might not change anything
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations that do not get a limiter slot from `audited`: they take slots themselves, or do not lock shared rows. So
- * a stolen token can be revoked without waiting for a slot.
+ * Operations that do not get a limiter slot from `audited`, because they take slots themselves or do not lock shared
+ * rows.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
@@ -40,9 +40,7 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/**
- * Operations that never wait a long time for a lock, because imports and new requests lock the same rows only briefly.
- */
+/** Operations that never wait a long time for a lock. Imports and new requests lock the same rows only briefly. */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
@@ -65,17 +63,16 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A wrapper around a change. The wrapper must call `next` exactly once or throw an error. */
+/** A wrapper around a change. It must call `next` exactly once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
-/** Wrappers around each change; the first wrapper is the outermost. */
+/** Wrappers around each change. The first wrapper is the outermost. */
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
- * operation, the audit omits the caller's input. The function `work` must make all other checks, and must run the
- * statement from `auditEntry` exactly once.
- * @param action `given` is truncated, and must not contain secrets
+ * Runs an operation in a limiter slot, if the caller's roles allow the operation. The function `work` must make all
+ * other checks, and must run the statement from `auditEntry` exactly once.
+ * @param action the action to audit, whose field `given` must not contain secrets
  */
 export async function audited<T>(
   ctx: Context,
@@ -154,7 +151,7 @@ export function recordRefusal(ctx: Context, action: AuditedAction, code: string)
 
 /**
  * Audits work that takes several transactions. Records the start before the first transaction, and the result after the
- * last transaction.
+ * last one.
  */
 export async function auditedRun<T extends object>(
   ctx: Context,

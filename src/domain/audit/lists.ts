@@ -61,7 +61,7 @@ const others = ['identify', 'archive', 'repair', 'putBack', 'takeover', 'adopt']
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 
-/** If an operation name is unknown, returns an error text that lists the known operations; otherwise undefined. */
+/** Returns an error text that lists the known operations if an operation name is unknown; otherwise undefined. */
 export function findUnknownOperation(name: string): string | undefined {
   if (names.includes(name)) return undefined;
   return `${quote(name)} is unknown; the operations are ${[...names].sort().join(', ')}`;

@@ -1,7 +1,6 @@
 /**
- * Renames files in the catalogue. A renamed file stays in the requests that contain it. A copy that is on disk or being
- * restored stays at its path (`disk_path`) until no request contains the file. A renamed file also joins requests in
- * which its new path is unresolved.
+ * Renames files in the catalogue. A renamed file stays in its requests, and also joins requests that wait for its new
+ * path. A copy that is on disk or being restored keeps its path (`disk_path`) until no request contains the file.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -28,7 +27,7 @@ import { readLibraries } from '../libraries/libraries.js';
 import { findJoining, renameExcludedPaths, resolveContained, storeJoining } from '../requests/joins.js';
 
 interface RenameFilesInput {
-  /** Path of a file; or a prefix with a trailing slash, to select all files below it. */
+  /** Path of a file, or a prefix with a trailing slash, which selects all files below the prefix. */
   from: string;
   to: string;
   /**
@@ -48,9 +47,10 @@ interface Renaming {
 }
 
 /**
- * Renames a file, or renames all files below a prefix in steps. Withdrawn files are renamed too.
- * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
- *   reading a file
+ * Renames a file, or renames all files below a prefix in steps. Also renames withdrawn files.
+ * @throws InvalidInputError
+ * @throws NotFoundError if no file exists
+ * @throws InUseError if a new path is taken, or a library is reading a file
  */
 export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -106,7 +106,11 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
 
 const MAX_NAMED = 3;
 
-/** Rejects new paths that are already taken. @throws InUseError; InvalidInputError if a new path is too long */
+/**
+ * Rejects new paths that are already taken.
+ * @throws InUseError
+ * @throws InvalidInputError if a new path is too long
+ */
 async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
@@ -150,8 +154,8 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 }
 
 /**
- * Rejects files that a library is staging, because the library releases a file only by the name under which it was
- * requested. Also rejects a new name that another file already has in the library.
+ * Rejects files that a library is staging, because the library can release a file only under the file's old name. Also
+ * rejects a new name that another file already has in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
@@ -207,8 +211,8 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 /** SQL condition that the file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
- * SQL condition that a library finds the file `f` by path. The condition also holds for a library that staged the file
- * before it moved to another library, because files are released by path.
+ * SQL condition that a library finds the file `f` by path. Includes a library that staged the file before the file
+ * moved to another library, because staged files are released by path.
  */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;

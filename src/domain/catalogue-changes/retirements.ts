@@ -1,9 +1,7 @@
 /**
- * Retires volumes. A retired volume does not contain or receive copies. A retirement first marks the volume as retired.
- * Drives treat a retired volume like a suspended volume (view `suspended_volume`), `archive` does not reserve positions
- * on it, and imports into it are rejected. In a second phase, the retirement removes the volume's copies from the
- * catalogue. Each step of the second phase holds the catalogue lock. If the process dies, the next retirement of the
- * volume continues the work.
+ * Retires volumes. First marks the volume as retired, so that drives do not read it, and neither `archive` nor imports
+ * add files to it. Then removes the volume's copies from the catalogue, in steps that hold the catalogue lock. If the
+ * process dies, the next retirement of the volume continues the work.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -32,10 +30,7 @@ interface RetireVolumeInput {
 }
 
 export interface RetiredVolume {
-  /**
-   * Number of files with a copy on the volume. `elsewhere` and `withdrawn` do not include files that were already
-   * withdrawn.
-   */
+  /** Number of files with a copy on the volume, including files that were already withdrawn. */
   files: number;
   bytes: bigint;
   /** Number of files that have another readable copy. */
@@ -45,9 +40,10 @@ export interface RetiredVolume {
 }
 
 /**
- * Retires a volume. If the process dies, the next call continues the retirement.
- * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError if a drive uses the volume, or if
- *   files have no other copy and `withdraw` is not set; InvalidInputError
+ * Retires a volume.
+ * @throws NotFoundError if the volume is unknown, or retired and empty
+ * @throws InUseError if a drive uses the volume, or if files have no other copy and `withdraw` is not set
+ * @throws InvalidInputError
  */
 export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
   const { name: given, why, withdraw, isDryRun } = input;
@@ -86,16 +82,15 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that both copies of the file `f` have failed. The second copy has failed if it has an error. The first
- * copy has failed if the file failed in a live request.
+ * SQL condition that both copies of the file `f` have failed: the first copy in a live request, and the second copy
+ * with an error in the catalogue.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /**
- * SQL condition that the file `f` has another copy that has not failed. The other copy must be at a known position or
- * path, on a volume that is not retired.
+ * SQL condition that the file `f` has another usable copy, at a known position or path on a volume that is not retired.
  */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
@@ -117,8 +112,8 @@ interface Retirement {
 }
 
 /**
- * Computes what a retirement would change, without changing anything. @throws NotFoundError, InUseError if the volume
- * cannot be retired
+ * Computes what a retirement would change.
+ * @throws NotFoundError, InUseError if the volume cannot be retired
  */
 async function computeRetirement(
   tx: Transaction,
@@ -215,7 +210,7 @@ async function markRetired(
     await lockCatalogue(tx, 'alone');
     const figures = await computeRetirement(tx, retirement, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
-    // if the process died after this transaction in an earlier call, the audit already contains the retirement
+    // an earlier call that died after this transaction has already audited the retirement
     if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });

@@ -1,7 +1,6 @@
 /**
- * Moves a volume's files to the same positions on another volume, after an operator has made an identical copy of the
- * cartridge. Each step is a transaction that holds the catalogue lock. If the process dies, the next move of the volume
- * continues the work. Retirements use some of this module's functions.
+ * Moves a volume's files to the same positions on another volume, after an operator has copied the cartridge. Each step
+ * is a transaction that holds the catalogue lock. If the process dies, the next move of the volume continues the work.
  */
 
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -21,15 +20,17 @@ import { columnsOf } from '../row-columns.js';
 
 interface MoveVolumeInput {
   from: string;
-  /** Name of the new volume. If the volume is unknown, it is created in the same library with the same medium. */
+  /** Name of the new volume. An unknown volume is created in the same library with the same medium. */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
 
 /**
- * Moves a volume's files. If the process dies, the next call continues the move.
- * @returns how many files have a copy on `from`, their total bytes, and how many requests contain them
- * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position on `to` is taken
+ * Moves a volume's files.
+ * @returns how many files have a copy on `from`, their total size in bytes, and how many requests contain them
+ * @throws InvalidInputError
+ * @throws NotFoundError if the volume is unknown or empty
+ * @throws InUseError if a position on `to` is taken
  */
 export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -107,10 +108,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/**
- * Moves the files in the temporary table `leaving`. The catalogue lock keeps imports and retirements from running at
- * the same time.
- */
+/** Moves the files in the temporary table `leaving`. The catalogue lock prevents concurrent imports and retirements. */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -151,8 +149,8 @@ async function addSharing(tx: Transaction, fromId: number): Promise<void> {
 
 /**
  * Rejects a move to a volume that cannot take the files.
- * @throws InUseError if a position on `to` is taken, or `to` contains a file's other copy; InvalidInputError if `to` is
- *   in another library
+ * @throws InUseError if a position on `to` is taken, or `to` contains a file's other copy
+ * @throws InvalidInputError if `to` is in another library
  */
 async function refuseTaken(
   query: Query,
@@ -229,8 +227,7 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 
 /**
  * Updates the positions of waiting recalls for files in the table `known`, and resets the recalls' attempt counts.
- * Retries failed files if drives now read a different copy. When a running recall ends, its position is compared with
- * the catalogue (domain/catalogue/versions.ts).
+ * Retries failed files if drives now read a different copy.
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
   // delete verification failures of copies that drives no longer read

@@ -1,6 +1,6 @@
 /**
- * Finds files that an operator selects by path, and changes them in steps. Each step is a transaction that holds the
- * catalogue lock, so that no request for the step's files is created during the step. If the process dies, the next
+ * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction that holds
+ * the catalogue lock, so that no request for the step's files is created during the step. If the process dies, the next
  * call for the same path continues the work.
  */
 
@@ -14,7 +14,7 @@ import { checkPath } from '../input.js';
 import { withSlot } from '../turn.js';
 
 export interface ChosenPaths {
-  /** Path of a file; or a prefix with a trailing slash, to select all files below it. */
+  /** Path of a file, or a prefix with a trailing slash, which selects all files below the prefix. */
   path: string;
   isDryRun?: boolean | null | undefined;
 }
@@ -25,10 +25,7 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/**
- * Maximum number of files in a step. Limited, because no request can be created during a step. Tests use a smaller
- * number.
- */
+/** Maximum number of files in a step. Steps are small, because no request can be created during a step. */
 export const stepSize = { files: 10_000 };
 
 /**
@@ -87,9 +84,8 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in path order. The temporary table `leaving` contains the page, and `step` may
- * add files to it. Between steps, a file might be renamed to a path before the current page. So all pages are read
- * again until one page contains all remaining files, or until a round over all pages does not change any file.
- * @param step called with the number of files that earlier steps have changed
+ * add files to the table. Between steps, a file might be renamed to a path before the current page. So all pages are
+ * read again until a round does not change any file.
  */
 export async function inSteps(
   ctx: Context,
