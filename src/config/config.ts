@@ -19,9 +19,7 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
 
 /** Limits that are not settings, because normal use does not reach them. */
 const fixedLimits = {
-  /**
-   * Maximum total size of all HTTP request bodies in memory, in MB. One caller may use three eighths of this maximum.
-   */
+  /** Maximum total size of all HTTP request bodies in memory, in MB. */
   bodiesMb: 256,
   /**
    * Maximum number of open connections to the gateway. Clients at one address may together open half of this maximum.
@@ -33,7 +31,6 @@ const fixedLimits = {
   downloads: 500,
   /** Maximum number of operations in one event stream, in graphql-sse's single connection mode. */
   streamOperations: 100,
-  /** Maximum number of concurrent queries for long lists. Each query occupies a database connection. */
   longLists: 16,
   requestPaths: 250_000,
   /**
@@ -53,8 +50,7 @@ const fixedLimits = {
    */
   excludedPaths: 100_000,
   /**
-   * Maximum number of files that an import adds to a user's requests. Further matching files are added after the
-   * import.
+   * Maximum number of files that an import itself adds to a user's requests. Further matching files are added later.
    */
   importJoins: 100_000,
   graphqlDepth: 12,
@@ -64,22 +60,21 @@ const fixedLimits = {
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether the rate limit applies to unauthenticated callers on the gateway's own host. */
+  /** Whether the rate limit applies to unauthenticated callers on this host. */
   rateLocal: false,
 };
 
 /** Seconds after which the gateway disconnects a client that neither reads nor sends data. */
 const READER_SECONDS = 60;
 
-/** Default number of libuv threads. */
 const THREADS = 4;
 
 export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /**
- * `diskCalls` is the maximum number of concurrent calls to restore disks. The maximum is half of the libuv threads, so
- * that a stalled disk cannot block all threads.
+ * `diskCalls` is the maximum number of concurrent calls to restore disks. A stalled disk must not block all libuv
+ * threads.
  */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
@@ -273,7 +268,6 @@ const listProxies = ({ ranges, sockets }: Proxies): string[] => [
   ...sockets.map(({ path }) => `unix:${path}`),
 ];
 
-/** Returns a file's content, or the error from reading it. */
 function tryRead(file: string): unknown {
   try {
     return readFileSync(file);
@@ -283,8 +277,8 @@ function tryRead(file: string): unknown {
 }
 
 /**
- * Finds a setting that lets other hosts reach the gateway, and returns the setting's name and value. Does not check
- * callers' addresses: behind a proxy or tunnel, all callers appear to be on this host.
+ * Finds a setting that lets other hosts reach the gateway, and returns the setting's name and value. Ignores callers'
+ * addresses: behind a proxy, all callers appear to be on this host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

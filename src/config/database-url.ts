@@ -2,7 +2,7 @@
 
 /**
  * Rewrites a URL with a user or port but no host, such as `postgresql://user:password@/db?host=/socket`, because only
- * libpq accepts it. The user, password and port become query parameters. Returns any other URL unchanged.
+ * libpq accepts such a URL. The user, password and port become query parameters.
  */
 export function normalizeUrl(url: string): string {
   const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;
@@ -14,7 +14,7 @@ export function normalizeUrl(url: string): string {
   return `${scheme}${rest.startsWith('/') ? '' : '/'}${rest}${rest.includes('?') ? '&' : '?'}${parameters.join('&')}`;
 }
 
-/** Splits a URL with several servers, such as `postgresql://user@a,b:5433/tapegate`, into one URL per server. */
+/** Splits a URL with several servers into one URL per server. */
 export function splitHosts(url: string): string[] {
   const [, scheme, user = '', hosts, rest] = /^([a-z]+:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(url) ?? [];
   if (scheme === undefined || hosts === undefined || !hosts.includes(',')) return [url];

@@ -35,13 +35,11 @@ export interface ProxySocket {
   group: number | undefined;
 }
 
-/** Addresses of reverse proxies, and the Unix sockets on which the gateway accepts connections from proxies. */
 export interface Proxies {
   ranges: AddressRanges;
   sockets: readonly ProxySocket[];
 }
 
-/** Endpoints that the REST contract defines. */
 export const endpoints = [
   'GET /requests',
   'GET /requests/{id}',
@@ -58,13 +56,9 @@ export interface LegacyRule {
   ranges?: AddressRanges;
 }
 
-/**
- * The email recipients that are allowed: any address, only the quota's own address, or also addresses in listed
- * domains.
- */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
-/** The names, in lower case, of the headers in which a reverse proxy sends the user's identity and certificate. */
+/** Names, in lower case, of the headers that a reverse proxy sends. */
 interface ProxyHeaders {
   user: string;
   groups: string | undefined;
@@ -85,7 +79,7 @@ export function parseParts<T>(text: string, parse: (part: string) => T | undefin
   return parts.length > 0 && values.length === parts.length ? values : undefined;
 }
 
-/** Splits text into words at commas and spaces. Returns undefined if there are no words. */
+/** Splits text at commas and spaces. Returns undefined if there are no words. */
 export function parseList(text: string): readonly string[] | undefined {
   const words = splitWords(text);
   return words.length > 0 ? words : undefined;
@@ -123,7 +117,7 @@ function parseSocket(text: string): ProxySocket | undefined {
   return path === '' || (name !== undefined && group === undefined) ? undefined : { path, group };
 }
 
-/** Parses header names such as `user=X-User,groups=X-Groups`. Headers that are not listed keep their default names. */
+/** Parses header names such as `user=X-User,groups=X-Groups`. Other headers keep their default names. */
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
@@ -156,7 +150,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
 
 /**
  * Parses an entry of TAPEGATE_LEGACY, such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
- * @returns the rules in the entry, or an error message if the entry is invalid
+ * @returns the entry's rules, or an error message if the entry is invalid
  */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
@@ -221,7 +215,6 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Checks an email sender: an address, with or without a display name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
@@ -233,7 +226,7 @@ export function parseMailTo(text: string): MailTo | undefined {
   return domains.every((domain) => /^[^\s@.,]+(\.[^\s@.,]+)+$/.test(domain)) ? domains : undefined;
 }
 
-/** Parses a directory's absolute path and removes a trailing slash, so that all processes use the same path. */
+/** Parses a directory's absolute path, and removes a trailing slash. */
 export function parseDirectory(text: string): string | undefined {
   const directory = path.posix.normalize(text);
   const bare = directory === '/' ? directory : directory.replace(/\/$/, '');
@@ -252,6 +245,6 @@ export function findGroup(name: string): number | undefined {
     const line = execFileSync('getent', ['group', name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
     return Number(line.split(':')[2]);
   } catch {
-    return undefined; // the group does not exist, or getent is not installed
+    return undefined;
   }
 }

@@ -19,7 +19,6 @@ const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: str
 const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
   value.optional().register(variables, { variable, fallback: 'unset' });
 
-/** Defines a setting that has the value `empty` if its variable is unset. */
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
@@ -102,7 +101,6 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
 
 const LEAST_SECRET = 16;
 
-/** Reads a secret from a file, which other users must not be able to read. */
 const secretFile = z.string().transform((file, ctx): string => {
   try {
     if ((statSync(file).mode & 0o007) !== 0) {
@@ -375,7 +373,6 @@ export function listSettings(part: z.ZodObject = schema, above: string[] = []): 
   );
 }
 
-/** Returns the name of a setting's environment variable. */
 export function variableOf(field: Field): string {
   return variables.get(field)?.variable ?? '';
 }

@@ -28,7 +28,7 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
 }
 
 /**
- * Returns whether the key belongs to the certificate. `createSecureContext` does not report a key and a certificate of
+ * Returns whether the key belongs to the certificate. `createSecureContext` would accept a key and a certificate of
  * different types.
  */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
@@ -39,7 +39,6 @@ function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   }
 }
 
-/** Returns why OpenSSL cannot use a file, or undefined if the file is usable. */
 function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
   if (!Buffer.isBuffer(content)) return messageOf(content);
   try {

@@ -1,9 +1,9 @@
 /**
- * A pool of buffers, called blocks, for file data in flight. Allocating a buffer for each chunk made engines four times
- * slower, because of garbage collection. Each block has one owner, which may return the block to the pool.
+ * A pool of buffers, called blocks, for file data in flight. Without the pool, garbage collection made engines four
+ * times slower. Each block has one owner, which may return the block to the pool.
  */
 
-/** Size of a block in bytes. A block fits in processor caches, and `joinPieces` yields chunks of at most this size. */
+/** Size of a block in bytes. A block fits in processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
 /**
@@ -50,8 +50,8 @@ export function giveBack(chunk: Uint8Array): void {
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`. Larger chunks save CPU time, because TLS
- * delivers pieces of only 16 kB. If the connection fails, yields the bytes received so far, then throws the error.
+ * Joins the pieces of an HTTP body into chunks of up to `BLOCK_BYTES`, because each chunk costs CPU time. If the
+ * connection fails, yields the bytes received so far, then throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

@@ -1,7 +1,4 @@
-/**
- * Callers of operations. Engines, and commands that open the database, run as `SYSTEM`. domain/policy.ts defines each
- * role's rights.
- */
+/** Callers of operations. Engines, and commands that open the database, run as `SYSTEM`. */
 
 /**
  * Roles of callers. A user has a quota. A viewer may read everything, and an operator may do everything. A service
@@ -11,8 +8,7 @@ export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as cons
 export type Role = (typeof roles)[number];
 
 /**
- * Authentication methods. `open` means that the site does not require authentication. `system` means that Tapegate
- * itself is the caller.
+ * Authentication methods. `open` means that the site does not require authentication. `system` means Tapegate itself.
  */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
@@ -40,9 +36,7 @@ export interface Caller {
   expiresAt: string | undefined;
   /** Text that changes whenever the caller's rights or the path rules change. */
   rights?: string;
-  /**
-   * The caller's network address, or the host on which the caller runs a command; undefined for the engine.
-   */
+  /** The caller's network address, or the host on which a command runs; undefined for the engine. */
   address: string | undefined;
 }
 
@@ -74,7 +68,7 @@ export function describeCaller({ way, name, roles, groups, isScoped = false, tok
 
 /**
  * Returns the name under which a caller owns objects, such as requests and webhooks. The name does not depend on a
- * user's authentication method. Services, operators, and users with a colon in their name get a prefix.
+ * user's authentication method.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

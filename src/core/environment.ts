@@ -5,7 +5,6 @@ export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Hides secrets in text, including secrets from this process's environment variables. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {
@@ -24,7 +23,7 @@ export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
 }
 
-/** Returns the directory that contains this host's data, such as the embedded database (DATA_DIR). */
+/** Returns the directory for this host's data, such as the embedded database (DATA_DIR). */
 export function readDataDir(env: Environment): string {
   return env.DATA_DIR || './data';
 }
@@ -69,8 +68,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Returns whether the user or password in a URL is incorrectly percent-encoded. With an unencoded slash, question mark
- * or hash in the password, error messages would show part of the password as the URL's path.
+ * Returns whether the user or password in a URL is incorrectly percent-encoded. If so, error messages must not show the
+ * URL's path, which might contain part of the password.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
@@ -80,7 +79,7 @@ function isLoginCutShort(value: string): boolean {
     decodeURIComponent(login.replace(/%(?![0-9a-f]{2})/gi, '%25'));
     return false;
   } catch {
-    return true; // the decoded user or password is not UTF-8
+    return true;
   }
 }
 

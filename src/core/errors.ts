@@ -1,15 +1,11 @@
 /**
  * Classes for expected errors. Tapegate treats any other error as a bug: it logs the error in full, and responds with
  * "Internal error".
- * - `UserError`: a caller's mistake. Callers see the error's message unchanged.
- * - `TapeError`: an error that a tape library reported.
- * - `UnavailableError`: a temporary failure, after which the caller may retry.
  */
 
 import { formatBytes } from './text/bytes.js';
 import { plural } from './text/plural.js';
 
-/** User error codes and their meanings. */
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'the named user has no quota',
@@ -168,10 +164,7 @@ export class OverShareError extends UnavailableError {
   }
 }
 
-/**
- * Thrown if the connection was lost before the database confirmed a commit. The database might have stored the change,
- * so a retry might repeat the change.
- */
+/** Thrown if the connection was lost before the database confirmed a commit. A retry might repeat the change. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super(
@@ -191,8 +184,8 @@ export function quote(value: string): string {
 
 /**
  * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might resolve
- * itself, and a PERMANENT error would recur on every retry. A MEDIA error is caused by the cartridge, a SPACE error by
- * a lack of disk space, and a POLICY error by a site rule.
+ * itself, and a PERMANENT error would recur. The cartridge causes a MEDIA error, a full disk a SPACE error, and a site
+ * rule a POLICY error.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 
@@ -217,7 +210,7 @@ export class FencedError extends Error {
   }
 }
 
-/** Thrown if a library setting is invalid. The message shows the expected and the actual value, but never a secret. */
+/** Thrown if a library setting is invalid. The message never shows a secret. */
 export class SettingsError extends Error {
   readonly setting: string;
   readonly problem: string;
@@ -235,8 +228,8 @@ export interface FailureLog {
 }
 
 /**
- * Logs an unexpected failure. A busy database is logged only as a warning. db/pulse.ts, not this function, logs a
- * database that does not respond.
+ * Logs an unexpected failure. A busy database is logged only as a warning, and an unreachable database is logged by
+ * db/pulse.ts.
  */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);

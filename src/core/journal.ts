@@ -28,8 +28,8 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that prefixes each line with the syslog priority for a pino level. If standard error is not the
- * journal, the function returns its argument unchanged.
+ * Returns a function that prefixes each line with the syslog priority for a pino level, if standard error is the
+ * journal.
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;
@@ -39,10 +39,9 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
   };
 }
 
-/** Returns the pino level at the start of a JSON log line. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
-/** Time limit in milliseconds for the program `systemd-notify`, which waits until systemd has read the message. */
+/** Time limit in milliseconds for the program `systemd-notify`. */
 const NOTIFY_MS = 10_000;
 
 /**

@@ -39,10 +39,7 @@ export class Limiter {
     this.holders++;
   }
 
-  /**
-   * Subtracts the cost of a call. Resets the sum to 0 when no call is running, because rounding errors in fractional
-   * costs could otherwise block calls forever.
-   */
+  /** Subtracts the cost of a call. Resets the sum when no call is running, so that rounding errors cannot add up. */
   private remove(cost: number): void {
     this.holders--;
     this.taken = this.holders === 0 ? 0 : this.taken - cost;
@@ -80,7 +77,7 @@ export class Limiter {
       if (first && !this.hasRoom(first.cost)) return;
       this.lines.delete(key);
       if (first) line.delete(first);
-      if (line.size > 0) this.lines.set(key, line); // move the key behind all other keys
+      if (line.size > 0) this.lines.set(key, line);
       first?.admit();
     }
   }

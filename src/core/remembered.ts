@@ -4,7 +4,7 @@
  */
 
 const MOST = 200;
-/** Maximum length of a string whose result is cached, in characters. A host name has at most 253 characters. */
+/** Maximum length of a string whose result is cached, in characters. */
 const LONGEST = 300;
 
 /** Returns a function that caches the results of `work`. A result must depend only on the argument. */

@@ -22,7 +22,6 @@ const PARAMETERS = new RegExp(`([?&](?:${SECRET_NAMES}|code|assertion)=)[^&\\s"'
 
 const TOKENS = /\btapegate_[\w-]{32,}/g;
 
-/** Matches secrets in libpq connection strings, which have the form `keyword=value`. */
 const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s'&#]+)/gi;
 
 const LEAST_LENGTH = 4;
@@ -63,9 +62,7 @@ export function showValue(name: string, value: string): string {
   return scheme + shown.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
 }
 
-/**
- * Hides everything between a URL's scheme and its last `@`, because an unencoded password can contain any character.
- */
+/** Hides everything between a URL's scheme and its last `@`, because a password can contain any character. */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
   return scheme === -1 || at < scheme ? word : `${word.slice(0, scheme + 3)}${HIDDEN}${word.slice(at)}`;
@@ -91,10 +88,7 @@ function secretsIn(name: string, value: string): string[] {
     .flatMap((secret) => formsOf(secret, decode(user)));
 }
 
-/**
- * Returns the forms in which a secret can appear in text: as written, decoded, and encoded for URLs, JSON, SMTP and
- * HTTP.
- */
+/** Returns the forms in which a secret can appear in text: as written, decoded or encoded. */
 function formsOf(written: string, user: string): string[] {
   const meant = decode(written);
   const logins = [meant, `${user}:${meant}`, `\0${user}\0${meant}`].map((text) => Buffer.from(text).toString('base64'));

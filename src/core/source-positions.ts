@@ -7,7 +7,6 @@ import { SourceMap, type SourceMapping } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Directory with the compiled files. */
 const DIRECTORY = fileURLToPath(new URL('../..', import.meta.url));
 const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
@@ -34,6 +33,6 @@ function parseMap(file: string): SourceMap | undefined {
   try {
     return new SourceMap(JSON.parse(readFileSync(`${file}.map`, 'utf8')));
   } catch {
-    return undefined; // the file does not have a source map
+    return undefined;
   }
 }

@@ -1,14 +1,10 @@
-/**
- * Represents times as text in UTC without a zone: `YYYY-MM-DDTHH:MM:SS`, with six fractional digits unless they are
- * zero. A JavaScript `Date` would lose the microseconds.
- */
+/** Represents times as text in UTC without a zone, because a JavaScript `Date` would lose the microseconds. */
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
 
 /**
- * Normalises a date and time without a zone. A date without a time means midnight. Returns undefined for any other
- * text.
+ * Normalises a date and time without a zone. A date without a time means midnight. Returns undefined for other text.
  */
 export function parseTime(text: string): string | undefined {
   const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
@@ -25,10 +21,7 @@ export function parseTime(text: string): string | undefined {
 
 const ZONE = /^([^Tt]+[Tt].+?)(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
-/**
- * Normalises an RFC 3339 time, or any text that `parseTime` accepts. Returns undefined for any other text, and for a
- * time outside the years 1 to 9999.
- */
+/** Normalises an RFC 3339 time, or any text that `parseTime` accepts. Returns undefined for years outside 1 to 9999. */
 export function parseZonedTime(text: string): string | undefined {
   const [, local, sign, hours, minutes] = ZONE.exec(text) ?? [];
   if (local === undefined) return parseTime(text);
@@ -45,7 +38,7 @@ export function timeFromDatabase(text: string): string {
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
-/** Converts microseconds since 1970 to a time. Returns undefined for a time outside the years 1 to 9999. */
+/** Converts microseconds since 1970 to a time. Returns undefined for years outside 1 to 9999. */
 export function timeFromMicros(micros: bigint): string | undefined {
   const isWithin = micros >= toMicros('0001-01-01T00:00:00') && micros <= toMicros('9999-12-31T23:59:59.999999');
   return isWithin ? fromMicros(micros) : undefined;

@@ -1,6 +1,6 @@
 /**
  * Starts trace spans through the OpenTelemetry API, if a collector is configured. Processes pass traces to each other
- * as `traceparent` values (W3C Trace Context), which the database stores with requests.
+ * as `traceparent` values (W3C Trace Context).
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 
@@ -13,7 +13,6 @@ export interface Span {
   end(attributes?: Attributes, error?: string): void;
 }
 
-/** Matches a `traceparent` value with version 00 and nonzero ids. */
 const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
 
 let tracing: { api: Api; tracer: Tracer } | undefined;

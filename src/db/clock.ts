@@ -12,13 +12,13 @@ const DRIFT = 0.1;
 
 /**
  * Largest backward step of the server's clock that counts as small, in microseconds. After a small step, `now` repeats
- * its last time until the server's clock catches up.
+ * its last time.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
  * Maximum change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger change is a
- * jump: NTP slews a clock by at most 0.3 s in ten minutes.
+ * jump.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
@@ -68,7 +68,6 @@ export class DatabaseClock {
   private doubt = Number.POSITIVE_INFINITY;
   private readAt = 0;
   private last = 0;
-  /** The last reading of the server's clock, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
   /** The plausible reading with which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
@@ -98,10 +97,7 @@ export class DatabaseClock {
     this.readAt = asked.until;
   }
 
-  /**
-   * Returns whether a suspension of this host explains an apparent jump of the server's clock. If so, later readings
-   * are compared with the new reading.
-   */
+  /** Returns whether a suspension of this host explains an apparent jump of the server's clock. */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
     const host = readHostTime();

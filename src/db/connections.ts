@@ -3,7 +3,6 @@ import pg from 'pg';
 import type { Database } from './pools.js';
 import { sql } from './sql.js';
 
-/** Number of connections that a process needs: `least` when idle, and `most` under load. */
 export interface Needs {
   least: number;
   most: number;

@@ -22,11 +22,9 @@ const onSecondWay = new Set<string>();
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 
 export interface Encryption {
-  /** The URL in a form that pg understands. */
   url: string;
   /** Returns whether the server refused the first `sslmode`, and the caller must try the second mode. */
   learn(error: unknown): boolean;
-  /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
    * Returns an error that names the remedy if the server does not support TLS and this process has never reached it.

@@ -30,7 +30,6 @@ export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;
 
-  /** @param all the connection settings of each server, in order of preference */
   constructor(all: readonly [pg.ClientConfig, ...pg.ClientConfig[]]) {
     this.all = all;
     this.current = all[0];
@@ -40,9 +39,6 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /**
-   * Returns connection settings. If the URL lists several servers, the settings are for the server that accepts writes.
-   */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

@@ -1,6 +1,6 @@
 /**
  * Manages all of a process's connections to the database. If the database stops answering, closes all connections, so
- * that callers get an error soon. Opens new connections only after the database answers again.
+ * that callers get an error soon.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -17,10 +17,7 @@ const TIMESTAMP = 1114;
 const INT8 = 20;
 const NUMERIC = 1700;
 
-/**
- * Parsers for the results of raw SQL. An int8 or whole numeric becomes a bigint, and a timestamp becomes text. Only the
- * connection pool uses the parsers, because Prisma's adapter does not accept an int8 as a bigint.
- */
+/** Parsers for the results of raw SQL. An int8 or whole numeric becomes a bigint, and a timestamp becomes text. */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
     if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
@@ -51,7 +48,7 @@ export class SocketClient extends pg.Client {
     sockets.set(this, socket);
     this.setUp = setUp;
     this.encryption = encryption;
-    this.on('error', () => {}); // ignore the error: the running query fails, too, and the client emits 'end'
+    this.on('error', () => {});
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: only `any` covers all overloads of connect()
@@ -111,7 +108,6 @@ export class BareClient extends SocketClient {
   }
 }
 
-/** Errors after which a second attempt to connect, with a different `sslmode`, might succeed. */
 const otherWay = new WeakSet<Error>();
 
 /**
@@ -127,7 +123,6 @@ export async function connect<Client extends pg.Client>(make: () => Client): Pro
     if (!(error instanceof Error && otherWay.has(error))) throw error;
     const second = make();
     await second.connect().catch((again: unknown) => {
-      // with `allow`, the first error says why the server refuses connections without encryption
       throw isOfNoTls(again) ? error : again;
     });
     return second;
@@ -152,7 +147,6 @@ function withRemedy(error: unknown): unknown {
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  // close a client of another class normally, although a hung server might delay this
   else void client.end().catch(() => {});
 }
 
@@ -164,7 +158,7 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** Milliseconds after which a connection discards its cached query plans. Making a new plan takes only 0.1 ms. */
+/** Milliseconds after which a connection discards its cached query plans. */
 const PLAN_MS = 10_000;
 
 export class Line {
@@ -173,14 +167,12 @@ export class Line {
   /** Identity of this process's database. Connections to any other database are refused. */
   private database: string | undefined;
 
-  /** The class of all connections to the database, inside or outside a pool. */
   readonly Client: typeof pg.Client;
 
   constructor(hosts: DatabaseHosts) {
     const line = this;
     this.Client = class extends SocketClient {
       private plannedAt = performance.now();
-      /** Number of times that this connection's prepared statements have become invalid. */
       private losses = 0;
       private expected: string | undefined;
 
@@ -236,7 +228,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error: the next query will report it
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {});
       }
 
       /** Sends a query. If sending fails, returns a rejected promise instead of throwing an error. */
@@ -255,7 +247,7 @@ export class Line {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Closes all connections, including busy ones. No connection can be opened until `mend` is called. */
+  /** Closes all connections. No connection can be opened until `mend` is called. */
   cut(): void {
     this.isCut = true;
     this.drop();
@@ -294,21 +286,14 @@ function throwUnavailable(error: unknown): never {
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
 /** Codes of errors that mean that PostgreSQL is out of resources, or that a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
-/**
- * Messages of errors that the driver pg itself throws, because these errors do not have codes. The last message means
- * that the process used its pool after closing it.
- */
+/** Messages of errors that the driver pg itself throws, because these errors do not have codes. */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
 
-/**
- * Converts an error that the database or the network caused into an UnavailableError. Returns any other error
- * unchanged.
- */
+/** Converts an error that the database or the network caused into an UnavailableError. */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // keep the open connections: the database still answers
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;

@@ -1,8 +1,7 @@
 /**
  * Defines all locks, and the order in which transactions take them, to prevent deadlocks.
  * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in id order.
- * - A transaction may lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`). If `NOWAIT` fails, the
- *   transaction is run again (transaction.ts).
+ * - A transaction may lock a row at any time if it does not wait (`SKIP LOCKED`, `NOWAIT`).
  * - A statement that changes a row also locks the row.
  * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results, but
  *   not the verifications that an import or `verifyAgain` removes. A webhook's lock covers its messages.
@@ -10,10 +9,10 @@
  *   transaction that takes or returns a claim to remove a copy locks the claim last.
  * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports
  *   therefore insert paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an
- *   import is adding can deadlock with the import. PostgreSQL then ends one transaction, which is run again.
+ *   import is adding can deadlock with the import.
  * - `settleRequests` takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs for
  *   orphans and changed copies, lock other files before calling `settleRequests`, so two transactions might deadlock.
- *   PostgreSQL then ends one transaction, which is run again.
+ * - After a deadlock or a failed `NOWAIT`, the transaction is run again (transaction.ts).
  * - While a transaction holds locks on files, a trigger marks the links at the files' archive paths. The transaction
  *   that later updates the marked links does not wait for any row.
  * - A single statement outside a transaction locks rows of only one table, or does not wait. The only exception is a

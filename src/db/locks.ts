@@ -21,7 +21,6 @@ export const locking = {
   /** Lock that prevents the removal of a request's quota until the commit, but no other change to the quota. */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
-  /** Lock that prevents changes to the file, such as moving it to another stage. */
   fileShared: sql`FOR SHARE OF f`,
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
@@ -38,7 +37,6 @@ export const locking = {
   freeStager: sql`FOR UPDATE OF y SKIP LOCKED`,
   freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
-  /** Lock for choosing the next email to send. */
   turns: sql`FOR UPDATE OF s`,
   freeEmail: sql`FOR UPDATE OF n SKIP LOCKED`,
   webhook: sql`FOR NO KEY UPDATE OF w`,
@@ -86,22 +84,19 @@ export async function lockQuotas(
   await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking[how]}`);
 }
 
-/** @param which an SQL condition that selects files; the table's alias is `f` */
 export async function lockFiles(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM tape_file f WHERE ${which} ORDER BY f.id ${locking.file}`);
 }
 
-/** @param which an SQL condition that selects recalls; the table's alias is `c` */
 export async function lockRecalls(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM recall c WHERE ${which} ORDER BY c.file_id ${locking.recall}`);
 }
 
-/** @param which an SQL condition that selects restore disks; the table's alias is `k` */
 export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Locks the selected rows. The query returns only a count, because it might lock a million rows. */
+/** The query returns only a count, because it might lock a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
@@ -152,7 +147,6 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
  */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
-/** Waits for an advisory lock, and holds it until the commit. */
 export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }

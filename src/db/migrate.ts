@@ -42,10 +42,7 @@ export async function migrate(
   });
 }
 
-/**
- * Rejects a database that has a pending migration.
- * @returns an empty list, because this function does not apply migrations
- */
+/** Rejects a database that has a pending migration. */
 export async function requireCurrent(
   config: pg.ClientConfig,
   Client = pg.Client,
@@ -64,7 +61,7 @@ async function withClient<T>(
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T> {
   const client = new Client(config);
-  client.on('error', () => {}); // ignored, because the running query reports the error
+  client.on('error', () => {});
   await client.connect();
   return await work(client).finally(() => client.end()); // closing the connection also releases the lock
 }
@@ -106,7 +103,6 @@ async function readMigrations(dir: string): Promise<Migration[]> {
   return await Promise.all(migrations);
 }
 
-/** Returns the checksum of each applied migration, by migration name. */
 async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
     `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished
@@ -128,7 +124,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself might have failed
+    await client.query('ROLLBACK').catch(() => {});
     throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
   }
 }
@@ -138,7 +134,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {
-  if (!(await hasTable(client, 'oldest_program'))) return; // a database without the table `oldest_program` is empty
+  if (!(await hasTable(client, 'oldest_program'))) return;
   const { rows } = await client.query<{ migration: string; program: string }>(
     `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
     [program],

@@ -6,7 +6,6 @@ import type pg from 'pg';
 import { isPrepared, isUseless, prepared } from './prepared.js';
 import { join, raw, type Sql, sql } from './sql.js';
 
-/** PostgreSQL settings for a statement, by name. */
 type Settings = Readonly<Record<string, string>>;
 
 /**
@@ -65,20 +64,16 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       }
     }
   } finally {
-    client.release(); // release the connection without an error: the pool detects a broken connection
+    client.release();
   }
 }
 
-/**
- * @returns the rows of the last statement
- * @throws the error of the first failed statement, because later statements fail only as a consequence
- */
+/** @throws the error of the first failed statement, because later statements fail only as a consequence */
 async function sendTogether<Row extends object>(client: pg.ClientBase, statements: readonly Sql[]): Promise<Row[]> {
   const sent = [BEGIN, ...statements, COMMIT].map((each) => client.query<Row>(each));
   const ends = await Promise.allSettled(sent);
   const failed = ends.find((end) => end.status === 'rejected');
   if (failed) {
-    // show the caller's stack instead of the driver's
     if (failed.reason instanceof Error) Error.captureStackTrace(failed.reason);
     throw failed.reason;
   }

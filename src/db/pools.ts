@@ -24,7 +24,6 @@ setFlagsFromString('--wasm-tiering-budget=180000000');
 
 export interface Database {
   pool: pg.Pool;
-  /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
    * Connections for long lists, which are read at the client's pace. Not pipelined, because COPY cannot be pipelined.
@@ -70,9 +69,7 @@ export interface DatabaseOptions {
   lostMs?: number;
   /** Time limit for a statement, in milliseconds. Default 300,000. */
   statementMs?: number;
-  /** Number of connections for short statements. Default 20. */
   poolSize?: number;
-  /** Number of connections for long lists. Default 16. */
   longLists?: number;
   /** Maximum time in milliseconds that a caller waits for a connection for a long list. Default 5000. */
   longListWaitMs?: number;
@@ -94,25 +91,17 @@ const STANDSTILL_MS = 60_000;
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
-/** Milliseconds after which the operating system probes an idle connection, to detect a dead peer. */
 const KEEP_ALIVE_MS = 10_000;
-/** Maximum number of cached query plans in Prisma. A cached plan takes 5 kB or more. */
+/** Maximum number of cached query plans in Prisma. */
 const PLANS = 250;
 /** Time limit in milliseconds for a heartbeat. After a timeout, the next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
-/** Maximum time in milliseconds that an exiting process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
-/**
- * Maximum number of long lists that one gateway reads concurrently. With PostgreSQL's default of 100 connections, two
- * gateways leave enough connections for engines.
- */
+/** Maximum number of long lists that one gateway reads concurrently. */
 const LONG_LISTS = 16;
-/** Connections for imports. A gateway runs one import at a time. */
 const IMPORTS = 4;
-/** Number of connections for short statements in a gateway. */
 const SHORT_WORK = 20;
-/** Number of connections for short statements in an engine process. */
 export const ENGINE_POOL = 6;
 /**
  * Number of connections for notifications, for checking whether the database answers, and for heartbeats while the pool
@@ -120,19 +109,13 @@ export const ENGINE_POOL = 6;
  */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
-/** Number of GraphQL queries that a gateway executes at the same time. */
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
-/**
- * Minimum rate at which a client must read a long list. A client exceeds this rate even over a slow network of 256
- * kB/s.
- */
+/** Minimum rate at which a client must read a long list. Even a slow network of 256 kB/s exceeds this rate. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** Maximum number of connections that a process opens, by process type. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
-  /** Number of connections that an engine process opens to serve one drive or run the jobs. */
   engine: ENGINE_POOL + VITAL_CONNECTIONS,
 };
 
@@ -196,7 +179,6 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pulse,
     clock,
     Client: line.Client,
-    /** Settings for a connection to the server that was last known to accept writes. */
     get config() {
       return hosts.current;
     },

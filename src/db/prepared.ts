@@ -1,19 +1,15 @@
 /**
  * Prepares statements by name on each connection, so that PostgreSQL does not parse and plan each execution. Only
- * lookups by key are prepared, because one plan suits all keys. A search needs a plan for its pattern. A connection
- * discards its plans after ten seconds. Otherwise, a statement might long use a plan that was made for a nearly empty
- * table, and scan the whole table each time. A prepared statement becomes invalid if a migration changes a column's
- * type, or a pooler drops the statement. The connection then uses new names for all statements (line.ts), and Tapegate
- * runs the failed statement or its transaction again.
+ * lookups by key are prepared, because one plan suits all keys. A connection discards its plans after ten seconds,
+ * because a plan made for a nearly empty table scans the whole table. A prepared statement becomes invalid if a
+ * migration changes a column's type, or a pooler drops the statement. The connection then uses new names for all
+ * statements (line.ts), and Tapegate runs the failed statement or its transaction again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
-/**
- * Maximum number of named statements. There are few different statements, because their texts do not contain values.
- */
 const MAX_NAMES = 500;
 
 const names = new Map<string, string>();

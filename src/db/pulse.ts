@@ -46,7 +46,6 @@ export class Pulse {
   private readonly lostMs: number;
   private client: pg.Client | undefined;
   private readonly listeners = new Set<Listener>();
-  /** The connection that listens for notifications. */
   private listening: pg.Client | undefined;
   private lostAt: number | undefined;
   /** Number of steps since the last answer. */
@@ -83,7 +82,6 @@ export class Pulse {
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    // ignored, because the next connection will listen if this connection broke
     else await this.beginListening().catch(() => {});
     return () => this.listeners.delete(listener);
   }
@@ -158,7 +156,7 @@ export class Pulse {
         this.listening = undefined;
         return;
       }
-      destroy(client); // the next check opens another connection, which then listens for notifications
+      destroy(client);
       throw error;
     }
     for (const each of listeners) each.onBegin();
@@ -170,7 +168,7 @@ export class Pulse {
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
-      this.wake(); // check immediately whether the server still answers
+      this.wake();
     });
     return client;
   }
@@ -223,7 +221,7 @@ export class Pulse {
       return answered;
     } finally {
       clearInterval(timer);
-      answer.catch(() => {}); // ignore the error from a late answer
+      answer.catch(() => {});
     }
   }
 
@@ -253,7 +251,6 @@ export class Pulse {
     if (this.isClosed) return;
     const woken = new AbortController();
     this.wake = () => woken.abort();
-    // ignore the error if `wake` ends the sleep
     await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {});
   }
 }
@@ -292,7 +289,7 @@ async function findWritable(
   };
   const attempts = hosts.all.map(async (host) => {
     const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
-    client.on('error', () => {}); // ignored, because the client emits 'end' next
+    client.on('error', () => {});
     silent.add(client);
     try {
       await refuseStandby(client);
@@ -327,7 +324,6 @@ async function refuseStandby(client: pg.Client): Promise<void> {
   if (rows[0]?.isStandby) throw new Error('is a standby, and does not accept writes');
 }
 
-/** Adds the server's name to an error, and keeps the error's code. */
 function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
   const code = codeOf(error);
   const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });

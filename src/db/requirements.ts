@@ -14,7 +14,6 @@ interface Facts {
   hasTables: boolean;
   /** Schema that contains Tapegate's tables, if `public` does not contain them. */
   otherSchema: string | null;
-  /** Schema of the extension `pg_trgm`, if it exists. */
   trigramSchema: string | null;
   mayUse: boolean | null;
   mayCreate: boolean | null;
@@ -44,7 +43,6 @@ const FACTS = sql`SELECT current_setting('server_version') AS version,
     LEFT JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = 'tape_file' AND t.relkind = 'r'
   WHERE d.datname = current_database()`;
 
-/** @throws Error that names the first requirement that is not met, and the command that fixes the problem */
 export async function checkRequirements(client: pg.Client): Promise<void> {
   const { rows } = await client.query<Facts>(FACTS);
   const problem = rows[0] && findProblem(rows[0]);

@@ -99,7 +99,6 @@ export const requiredSettings: readonly SessionSetting[] = [
   },
 ];
 
-/** Settings that differ between connections, and that callers pass as options of `pg.Client`. */
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
@@ -113,7 +112,6 @@ export function withSettings(config: pg.ClientConfig = {}): {
 } {
   const { connectionString, ...given } = config;
   const encryption = connectionString ? readEncryption(connectionString) : undefined;
-  // parse the URL as pg does, because the URL can contain options
   const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
   const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
   const ofConnection = OF_CONNECTION.flatMap((name) =>

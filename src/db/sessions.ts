@@ -9,7 +9,6 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** Time limit for an answer, in milliseconds. */
 const ANSWER_MS = 10_000;
 
 /**
@@ -35,11 +34,9 @@ export async function requireSessions(config: pg.ClientConfig): Promise<void> {
       if (isShared) throw new Error(NO_SESSIONS);
     }
   } catch (error) {
-    // PgBouncer reports this error for BEGIN in statement mode
     if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
     throw error;
   } finally {
-    // ignored, because the pooler might have closed the connection
     await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
 }

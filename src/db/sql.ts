@@ -30,7 +30,7 @@ export function raw(text: string): Sql {
 
 export const empty = raw('');
 
-/** Joins SQL values or fragments with a separator. The list must not be empty. */
+/** Joins SQL values or fragments. The list must not be empty. */
 export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }

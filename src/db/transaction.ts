@@ -26,16 +26,12 @@ export interface TransactionRun {
   name: string;
 }
 
-/** Observes transactions and the locks that they take. */
 interface TransactionObserver {
   /** Called before a transaction's first statement. */
   onBegin(run: TransactionRun): void;
-  /** Whether the observer itself runs statements; if so, the transaction's statements do not share round trips. */
+  /** Whether the observer itself runs statements. If so, the transaction's statements do not share round trips. */
   asks?: boolean;
-  /**
-   * Called after each statement.
-   * @param ask runs another statement in the same transaction
-   */
+  /** Called after each statement. */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 
@@ -88,7 +84,6 @@ const PAUSE_MS = 5;
 
 /**
  * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
- * @param name the transaction's name for observers, and in `longTransactions`
  * @throws UnconfirmedError if it is unknown whether the commit succeeded
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -123,7 +118,6 @@ export async function runTransaction<T>(
       const code = codeOf(error);
       if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
       if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'conflict with a concurrent transaction', error);
-      // pause, because the transaction that holds the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }
   }
@@ -170,7 +164,6 @@ class TransactionSession {
   private state: 'idle' | 'beginning' | 'open' = 'idle';
   /** Number of statements that wait for the answer to the previous statement. */
   private waiting = 0;
-  /** Answer to the last statement, after all observers have seen it. */
   private last: Promise<unknown> = Promise.resolve();
   /** Error of the first failed statement. Later statements fail only as a consequence. */
   private failure: { error: unknown } | undefined;
@@ -182,12 +175,12 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {}); // ignored, because `failure` records the error
+    this.ask(statement).catch(() => {});
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
     const answer = await this.ask(statement).catch((error) => this.fail(error));
-    if (this.failure) this.fail(this.failure.error); // an earlier statement of the transaction has failed
+    if (this.failure) this.fail(this.failure.error);
     return answer.rows as Row[];
   }
 
@@ -210,7 +203,7 @@ class TransactionSession {
   async rollBack(): Promise<void> {
     if (this.state === 'idle') return;
     if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
-    await this.client.query(ROLLBACK).catch(() => {}); // ignored, because a broken connection has already rolled back
+    await this.client.query(ROLLBACK).catch(() => {});
   }
 
   private get isInTurn(): boolean {
@@ -231,7 +224,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {}); // ignored, because later statements also fail
+    begun.catch(() => {});
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 
@@ -254,10 +247,9 @@ class TransactionSession {
     return isObserved && observers.size > 0 ? answer.then((result) => this.observe(statement, result)) : answer;
   }
 
-  /** Throws the error of the first failed statement, or else `other`. */
   private fail(other: unknown): never {
     const error = this.failure?.error ?? other;
-    if (error instanceof Error) Error.captureStackTrace(error); // show the caller's stack, as pg does
+    if (error instanceof Error) Error.captureStackTrace(error);
     throw error;
   }
 

@@ -4,7 +4,6 @@
 
 const ASCII = /^[\x20-\x7e]*$/;
 const NO_WIDTH = /^[\p{Mark}\p{Format}]$/u;
-/** Matches a wide or fullwidth letter, as defined by Unicode's East Asian Width property. */
 const WIDE =
   /^[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{17000}-\u{18cff}\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]$/u;
 
@@ -20,7 +19,6 @@ function widthOfCharacter(character: string): number {
   return WIDE.test(character) ? 2 : 1;
 }
 
-/** Pads a text with spaces to a width in terminal columns. */
 export const padTo = (text: string, width: number): string => text + ' '.repeat(Math.max(width - widthOf(text), 0));
 
 const ELLIPSIS = '…';
@@ -37,7 +35,6 @@ export function truncate(text: string, width: number): string {
   );
 }
 
-/** Splits a text into letters, each with its combining marks. */
 const clustersOf = (text: string): string[] => [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
 
 function takeWidth(clusters: readonly string[], width: number): string[] {

@@ -44,7 +44,6 @@ export function formatFromNow(seconds: number): string {
   return seconds < 0 ? `${span} ago` : `in ${span}`;
 }
 
-/** Formats a time span in seconds with a suitable unit, such as `5 days`. */
 export function formatSpan(seconds: number): string {
   if (seconds < 1) return 'now';
   if (seconds < 120) return `${Math.round(seconds)} s`;
@@ -52,7 +51,6 @@ export function formatSpan(seconds: number): string {
   return seconds < 48 * 3600 ? `${toTenth(seconds / 3600)} h` : `${toTenth(seconds / 86_400)} days`;
 }
 
-/** Formats a number with at most one decimal, such as `5`, `5.1` or `365`. */
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
 const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no engine is running';

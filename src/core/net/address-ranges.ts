@@ -5,7 +5,6 @@ import { remember } from '../remembered.js';
 
 export type AddressRanges = readonly string[];
 
-/** Splits a list separated by commas or spaces. */
 export function splitWords(text: string): string[] {
   return text.split(/[\s,]+/).filter((word) => word !== '');
 }
@@ -16,10 +15,7 @@ export function isRange(text: string): boolean {
   return family !== 0 && Number(prefix ?? 0) <= (family === 4 ? 32 : 128) && !address.includes('%');
 }
 
-/**
- * Returns a function that tests whether an address is in one of the ranges. The function caches its results, because
- * each `BlockList` lookup creates an object.
- */
+/** Returns a function that tests whether an address is in one of the ranges. The function caches its results. */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
   const list = new BlockList();
@@ -37,7 +33,6 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 
-/** Returns whether a host name or address denotes this host's loopback interface. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }

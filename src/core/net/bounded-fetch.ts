@@ -1,12 +1,11 @@
 /**
- * `fetch` with time and size limits. The abort signal alone is not a sufficient time limit, because Node.js can lose
- * the signal while it reads the response.
+ * `fetch` with time and size limits. The abort signal alone does not suffice, because Node.js can lose the signal while
+ * it reads the response.
  */
 
-/** Maximum size of a response in bytes. Identity providers' documents and token responses take only a few kilobytes. */
+/** Maximum size of a response in bytes. */
 const MAX_BYTES = 1024 * 1024;
 
-/** Status codes of responses without a body. */
 const EMPTY = [204, 205, 304];
 
 /**
@@ -53,7 +52,7 @@ async function readBody(response: Response, aborted: Promise<never>): Promise<Bu
     }
     return Buffer.concat(chunks);
   } catch (error) {
-    void reader?.cancel(error).catch(() => {}); // closes the connection
+    void reader?.cancel(error).catch(() => {});
     throw error;
   }
 }

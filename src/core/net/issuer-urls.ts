@@ -13,8 +13,8 @@ export function isTrustworthyUrl(text: string): boolean {
 }
 
 /**
- * Returns the suffix that Tapegate appends to an issuer's user names, to distinguish them from other issuers' user
- * names. The suffix is the issuer's URL without its scheme, with each at sign escaped as `%40`.
+ * Returns the suffix that distinguishes an issuer's user names from those of other issuers. The suffix is the issuer's
+ * URL without its scheme, with each at sign escaped as `%40`.
  */
 export function namesOfIssuer(issuer: string): string {
   const { host, pathname } = new URL(issuer);

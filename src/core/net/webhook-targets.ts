@@ -1,6 +1,6 @@
 /**
- * Decides which addresses webhooks may call. Engines inside the site's network call the URLs that users choose.
- * Webhooks must therefore not call private addresses that TAPEGATE_WEBHOOK_HOSTS does not list.
+ * Decides which addresses webhooks may call. Engines inside the site's network call the URLs that users choose. So
+ * private addresses are allowed only if TAPEGATE_WEBHOOK_HOSTS lists them.
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -9,7 +9,6 @@ import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from 
 /** Host names, addresses and ranges in the site's network that webhooks may call, even without TLS. */
 export type WebhookHosts = readonly string[];
 
-/** Parses a list of webhook hosts. Returns undefined if the list is empty or contains an invalid entry. */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
   const hosts = splitWords(text);
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
@@ -64,7 +63,6 @@ function isForbidden(given: string): boolean {
   return containing.some(({ isIn, at }) => isIn(address) && isForbidden4(readIpv4(address, at)));
 }
 
-/** Returns the IPv4 address in the 16-bit groups `at` and `at` + 1 of an IPv6 address. */
 function readIpv4(address: string, at: number): string {
   const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // `URL` rewrites an IPv4 part as groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');

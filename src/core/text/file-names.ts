@@ -1,7 +1,4 @@
-/**
- * Reads names of files on disk. A file name that is not UTF-8 cannot become a catalogue path, because catalogue paths
- * are text.
- */
+/** Reads names of files on disk. A file name that is not UTF-8 cannot become a catalogue path. */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
@@ -33,11 +30,10 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Returns why text is not UTF-8, as the end of an error message. Recognises UTF-16, which some programs write. */
+/** Returns why text is not UTF-8, as the end of an error message. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }
 
-/** Returns whether text begins with a UTF-16 byte order mark. */
 export const isUtf16 = (bytes: Uint8Array): boolean =>
   (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);

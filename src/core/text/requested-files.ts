@@ -3,7 +3,6 @@ import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** A request's file counts, with the names of the GraphQL fields. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;

@@ -22,7 +22,6 @@ const TABLES = `SELECT c.relname::text AS name,
   FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL($1)
   ORDER BY c.relname`;
 
-/** Tables that are empty unless the database has been used. */
 const USED = ['tape_file', 'request', 'quota', 'api_token', 'running_process'];
 
 /**
@@ -42,14 +41,13 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await refuseUsed(target);
     // disable triggers, because one of them forbids emptying the audit table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
-    await target.query(`TRUNCATE ${names.join(', ')}`); // remove the rows that the migrations inserted
+    await target.query(`TRUNCATE ${names.join(', ')}`);
     for (const table of tables) await copyTable(source, target, table);
     for (const name of names) await target.query(`ALTER TABLE ${name} ENABLE TRIGGER USER`);
     await copySequences(source, target);
     await target.query('COMMIT');
     await target.query(`ANALYZE ${names.join(', ')}`);
   } finally {
-    // ignore errors while closing, because either connection might have failed
     await Promise.all([source, target].map((client) => client.end().catch(() => {})));
   }
 }

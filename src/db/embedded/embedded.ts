@@ -34,7 +34,6 @@ export interface Embedded {
   close(): Promise<void>;
 }
 
-/** Port number that is used only in the socket's file name. */
 const PORT = 5432;
 const SETTINGS = {
   listen_addresses: '',
@@ -50,16 +49,10 @@ const START_TIMEOUT_MS = 60_000;
  * Pause between attempts to reach or start the server, in milliseconds. Doubles after each failed start, up to `last`.
  */
 const PAUSE_MS = { first: 20, last: 1000 };
-/** Milliseconds without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
-/** Interval in milliseconds between checks on a server that is stopping but waits for its clients. */
 const WATCH_MS = 2000;
 
-/**
- * @param options.dataDir the cluster's directory; created if it is missing
- * @param options.settings additional PostgreSQL settings
- * @throws Error if the server ends while it starts, or does not start in time
- */
+/** @throws Error if the server ends while it starts, or does not start in time */
 export async function startEmbedded(options: {
   dataDir: string;
   settings?: Record<string, string | number>;
@@ -87,7 +80,7 @@ export async function startEmbedded(options: {
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
         if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
-        reported = messageOf(error); // do not log the same message again, because an attempt might fail every second
+        reported = messageOf(error);
         await sleep(PAUSE_MS.last);
       });
     }
@@ -160,10 +153,10 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** @returns a connected client, or the message of an error that might be temporary */
+/** Returns a connected client, or the message of an error that might be temporary. */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
-  client.on('error', () => {}); // ignore the error, because the client emits 'end' next
+  client.on('error', () => {});
   try {
     await client.connect();
     // this query waits while another process stops the server
@@ -178,8 +171,8 @@ async function connect(dataDir: string, config: pg.ClientConfig, pid: number): P
 }
 
 /**
- * Releases this process's lock, and stops the server if no other process holds a lock. If several processes release
- * their locks at the same time, exactly one of them stops the server.
+ * Releases this process's lock, and stops the server if no other process holds a lock. Exactly one of several
+ * concurrent calls stops the server.
  */
 async function leave(server: StartedServer, presence: pg.Client): Promise<void> {
   try {
@@ -188,14 +181,12 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
     // keep the lock until the server has ended, so that other processes do not try to use the stopping server
     if (rows.length > 0) await stopServer(server);
   } catch {
-    // the server has already ended
   }
   const ended = presence.end().catch(() => {});
   await Promise.race([ended, sleep(ANSWER_MS, undefined, { ref: false })]);
   destroy(presence);
 }
 
-/** Shell script that opens the log as the server's user, and then executes the server. */
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
@@ -251,7 +242,7 @@ function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
   const command = [path.join(bin, 'postgres'), '-D', HERE, '-p', String(PORT), ...flags];
   const child = spawn('/bin/sh', ['-c', SCRIPT, 'sh', ...command], {
     ...{ ...user, env: SERVER_ENV, cwd: dataDir, detached: true },
-    stdio: ['ignore', 'ignore', 'pipe'], // the shell writes its error messages to the pipe
+    stdio: ['ignore', 'ignore', 'pipe'],
   });
   child.unref();
   return child;
@@ -282,7 +273,7 @@ function interrupt(pid: number): void {
   try {
     process.kill(pid, 'SIGINT');
   } catch (error) {
-    if (codeOf(error) !== 'ESRCH') throw error; // ignore the error: the server has already ended
+    if (codeOf(error) !== 'ESRCH') throw error;
   }
 }
 
@@ -294,9 +285,8 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes an ended server's lock files if they would make PostgreSQL believe that the server still runs. PostgreSQL
- * checks only whether the server's pid exists, and after a reboot another program might have that pid. If another
- * process has just replaced a lock file, restores the new lock file.
+ * Removes an ended server's lock files if PostgreSQL would mistake another process with the same pid for the server. If
+ * another process has just replaced a lock file, restores the new lock file.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -307,7 +297,7 @@ function removeStaleLocks(dataDir: string): void {
     try {
       fs.renameSync(file, temporary);
     } catch (error) {
-      if (codeOf(error) === 'ENOENT') continue; // another process has removed the lock file
+      if (codeOf(error) === 'ENOENT') continue;
       throw error;
     }
     if (readSmall(temporary) === stale) fs.rmSync(temporary);

@@ -15,7 +15,6 @@ class NoDatabaseError extends Error {}
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // accept any directory: a later step reports an error if this user cannot read the directory
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -50,7 +49,7 @@ export async function requireDatabase(
     if (!isMissing(error)) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client?.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
+    await client?.end().catch(() => {});
   }
 }
 
@@ -82,7 +81,6 @@ export async function createDatabase(connection: pg.ClientConfig, name: string):
   }
 }
 
-/** Milliseconds without an answer after which the server counts as hung. */
 const ANSWER_MS = 10_000;
 const CREATE_MS = 60_000;
 const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };

@@ -7,7 +7,6 @@ import type { Sql } from '../sql.js';
 
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** Maximum time to wait for the next bytes from the database, in milliseconds. */
 const PATIENCE_MS = 300_000;
 
 /**
@@ -23,7 +22,7 @@ export async function* copyRows(
   // JSON does not contain the quote or the delimiter, so COPY never quotes or escapes
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // ignore errors, for example if the connection ends after the reader has left
+  copy.on('error', () => {});
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);

@@ -1,14 +1,12 @@
 /**
- * Limits how many long lists are read at the same time. A reader waits for a slot for a limited time. A caller gets at
- * most as many slots as remain free for other callers. While readers wait, the slowest readers lose their slots, so
- * that a few slow readers cannot block all long lists. Transactions that write also use slots, but never lose their
- * slots.
+ * Limits how many long lists are read at the same time. A caller gets at most as many slots as remain free for other
+ * callers. While readers wait, the slowest readers lose their slots, so that a few slow readers cannot block all long
+ * lists. Transactions that write also use slots, but never lose their slots.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 
 export interface LongRead {
   pace: ReaderPace;
-  /** Aborts when the limiter takes the slot away from a slow reader. */
   signal: AbortSignal;
   leave(): void;
 }
@@ -29,11 +27,9 @@ interface Options {
   slots: number;
   waitMs: number;
   least: LeastPace;
-  /** The name of the limited work in error messages. */
   what: string;
 }
 
-/** Interval in milliseconds between checks for slow readers while another reader waits for a slot. */
 const CHECK_MS = 500;
 
 export class LongReads {
@@ -52,7 +48,6 @@ export class LongReads {
    * Waits for a slot. Readers get slots in order of arrival, except that a caller with its maximum number of slots must
    * wait.
    * @param share the caller's rate-limit key; undefined for Tapegate itself
-   * @param wanted aborts when clients no longer wait for the work
    * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
    * @throws OverShareError if no slot becomes free in time, and the caller already has slots
    */
@@ -167,12 +162,10 @@ class ReaderPace {
     this.creditMs = least.windowMs;
   }
 
-  /** Records that the reader has received a page. */
   begin(): void {
     this.since = performance.now();
   }
 
-  /** Records that the reader has taken the page and wants the next page. */
   end(): void {
     this.creditMs = this.leftMs;
     this.since = undefined;

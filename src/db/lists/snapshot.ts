@@ -15,10 +15,7 @@ import type { LongRead } from './long-reads.js';
  */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
-/**
- * Time limit in milliseconds for a query that reads a short list in the main pool. If the query takes longer, Tapegate
- * reads the list in the pool for long lists.
- */
+/** Time limit in milliseconds for a query that reads a short list in the main pool. */
 const SHORT_MS = 1000;
 /** Time limit in milliseconds for scanning a whole table. */
 const SCAN_MS = 200;
@@ -79,15 +76,12 @@ export interface Asker {
   db: Database;
   /** The caller's rate-limit key; undefined for Tapegate itself. */
   share?: string | undefined;
-  /** Aborts when clients no longer wait for the answer. */
   reader?: AbortSignal | undefined;
 }
 
-/** A list's pages, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
   /** Aborts if the reader is too slow while other readers wait for a slot. */
   signal?: AbortSignal;
-  /** Records how many bytes the reader has taken. */
   took?(bytes: number): void;
 }
 
@@ -158,7 +152,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 /**
  * Returns the rows that a statement finds, however long it takes. If the statement takes longer than a second in the
  * main pool, it runs again in the pool for long lists.
- * @param reader aborts when clients no longer wait for the answer; the statement is then cancelled
+ * @param reader aborts when clients no longer wait for the answer
  * @throws UnavailableError if the list limiter does not have a free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(

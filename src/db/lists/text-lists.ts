@@ -10,7 +10,6 @@ import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnaps
 interface TextList {
   /** The rows to list, as SQL of the form `table f WHERE condition`. */
   rows: Sql;
-  /** Columns of table `f` that the expressions `item` and `order` use. */
   columns: Sql;
   /** SQL expression for a row's JSON, which must not be null or contain control characters. */
   item: Sql;
@@ -22,7 +21,6 @@ interface TextList {
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */
   isScan?: boolean;
-  /** Whether one query plan suits all values in the statement. */
   isPlannedOnce?: boolean;
   /**
    * Splits a slow search into two queries. `key` selects only integer keys, and `rows` later reads the rows with these
@@ -60,7 +58,7 @@ export async function readTextList<T>(
   }
 }
 
-/** Maximum number of keys that this process keeps in memory for a slow search. Each key takes ten bytes. */
+/** Maximum number of keys that this process keeps in memory for a slow search. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 

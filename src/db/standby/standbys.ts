@@ -28,11 +28,8 @@ interface StandbyStatus {
 /** Problem text for a standby that only lags behind the primary; never logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
-/** Milliseconds without an answer after which a standby counts as lost. */
 const LOST_MS = 5000;
-/** Minimum time that Tapegate waits for a standby's answer, in milliseconds. */
 const ANSWER_MS = 100;
-/** Interval in milliseconds between queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
 /** Log that discards the messages about a standby's connections and clock. */
 const quiet = { warn: () => {}, error: () => {} };
@@ -45,7 +42,6 @@ export class Standbys {
   private readonly checking: Promise<void>;
   private turn = 0;
 
-  /** @param primary the database that the standbys replicate */
   constructor(primary: Database, options: StandbysOptions) {
     this.primary = primary;
     this.options = options;
@@ -79,7 +75,7 @@ export class Standbys {
     while (!signal.aborted) {
       await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
       if (!signal.aborted) for (const standby of this.all) this.report(standby);
-      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // `close` was called
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
@@ -119,7 +115,6 @@ class Standby implements StandbyStatus {
     try {
       if (!this.hasSessions) await inTime(requireSessions({ connectionString: this.url }), CHECK_MS);
       this.hasSessions = true;
-      // ignored, because the primary's pulse reports the error
       const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined);
       problem = target ? await this.follow(target, until) : BEHIND;
     } catch (error) {

@@ -9,7 +9,6 @@ import type { Context } from '../context.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Days after which counts are deleted, because they contain addresses and user names. */
 const KEPT_DAYS = 90;
 
 export interface CountedUses {
@@ -19,7 +18,6 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last counted request. The counts are stored under that request's date. */
   lastAt: string;
 }
 

@@ -22,7 +22,6 @@ interface MemberInput {
   name: string;
 }
 
-/** Maximum number of members of one quota. A group counts as one member. */
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');

@@ -44,8 +44,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to users and groups with a rule for that action and directory. A new rule does
- * not remove files from existing requests.
+ * Restricts an action below a directory to users and groups with a rule. A new rule does not remove files from existing
+ * requests.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
@@ -85,7 +85,6 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   return await ctx.db.prisma.pathRule.findMany();
 }
 
-/** Maximum number of files to count for a rule. Operators only need to see whether the rule matches any file. */
 const MOST_COUNTED = 10_000;
 
 /**

@@ -1,7 +1,4 @@
-/**
- * Applies path rules to callers and files. If a directory does not have path rules, all callers may list, request and
- * fetch the files below it.
- */
+/** Applies path rules to callers and files. Without path rules, all callers may list, request and fetch all files. */
 import { type Caller, hasRole, ownerOf } from '../../core/caller.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { PathAction } from '../../generated/prisma/enums.js';
@@ -46,7 +43,7 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/** Selects the first path in a range, in byte order, that the caller may list. Skips whole hidden directories. */
+/** Selects the first path in a range, in byte order, that the caller may list. */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;

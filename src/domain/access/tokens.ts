@@ -19,7 +19,6 @@ const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
 
 interface CreateTokenInput {
-  /** Name of the user, service, viewer or operator that gets the token. */
   name: string;
   role: TokenRole;
   /** Users for whom a service token acts. Required for service tokens, and not allowed for other tokens. */
@@ -121,7 +120,6 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Returns whether the text has a token's format. Other texts do not need a database lookup. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }

@@ -25,19 +25,16 @@ export type AuditKind =
 
 /** An action that a caller requests. */
 export interface AuditedAction {
-  /** Name of the operation in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
   /** Id or name of the object; for the kind FILES, the text used to search for files. Empty if unknown. */
   object: string | number;
-  /** Input of the action, truncated and without secrets. */
   given?: object | undefined;
 }
 
 /** Result of an action: DONE, BEGUN if further transactions follow, or an error code. */
 type AuditResult = string;
 
-/** A caller, authenticated or known only by its address. */
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
 /** Returns the statement that writes an audit row. @param count number of refusals that the row represents */
@@ -105,7 +102,6 @@ const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
 const MAX_GIVEN = 8000;
 
-/** Truncates text, and replaces characters that PostgreSQL cannot store. */
 function plain(text: string, max = MAX_OBJECT): string {
   const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
@@ -175,7 +171,6 @@ export class Refusals {
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
-    // count refusals by caller; if the caller is not authenticated, by address
     const own = JSON.stringify([group || [way, name, asker.address], action.operation, code]);
     const rows = this.rows.get(group) ?? 0;
     const isFirst = !this.repeats.has(own);
@@ -185,7 +180,6 @@ export class Refusals {
       this.write(auditRow(now, asker, action, code));
       return;
     }
-    // after `MAX_ROWS` rows, count further refusals together
     const key = isFirst ? JSON.stringify(['others', group || way, action.operation, code]) : own;
     const others = isKnown ? asker : { ...asker, name: '', address: undefined };
     const blank = { operation: action.operation, kind: 'NONE', object: '' } as const;
@@ -226,7 +220,6 @@ export class Refusals {
     this.wait();
   }
 
-  /** Writes pending counts at the end of the minute, even without further refusals. */
   private wait(): void {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;

@@ -63,10 +63,9 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A wrapper around a change. It must call `next` exactly once or throw an error. */
+/** A wrapper around a change. The wrapper must call `next` exactly once or throw an error. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
-/** Wrappers around each change. The first wrapper is the outermost. */
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
@@ -91,7 +90,6 @@ export async function audited<T>(
   return await run(0);
 }
 
-/** Counts the caller's input against the caller's memory limit until the change has ended. */
 async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T> {
   const leave = ctx.keep?.();
   try {

@@ -42,7 +42,6 @@ interface Renaming {
   which: Sql;
   newPath: Sql;
   isInLibrary: boolean;
-  /** Number of files that earlier steps renamed. */
   before: number;
 }
 
@@ -208,7 +207,6 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   recordProgress(ctx, tx, requestIds);
 }
 
-/** SQL condition that the file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
 /**
  * SQL condition that a library finds the file `f` by path. Includes a library that staged the file before the file

@@ -24,7 +24,6 @@ interface RetireVolumeInput {
   name: string;
   /** Reason for the retirement, shown to users who request a file that the retirement withdrew. */
   why?: string | null | undefined;
-  /** Whether to withdraw files that do not have another copy. */
   withdraw?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -33,7 +32,6 @@ export interface RetiredVolume {
   /** Number of files with a copy on the volume, including files that were already withdrawn. */
   files: number;
   bytes: bigint;
-  /** Number of files that have another readable copy. */
   elsewhere: number;
   withdrawn: number;
   requests: number;
@@ -190,10 +188,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   );
 }
 
-/**
- * Marks the volume as retired, so that it does not receive files after the commit. Locks the volume's row before the
- * catalogue, as the lock order requires.
- */
+/** Marks the volume as retired. Locks the volume's row before the catalogue, as the lock order requires. */
 async function markRetired(
   ctx: Context,
   retirement: Retirement,
@@ -222,7 +217,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the retired volume's row in each step. @throws InUseError if the volume has since been reinstated */
+/** Reads the retired volume's row. @throws InUseError if the volume has since been reinstated */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -233,7 +228,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // check again under the locks: a file's other copy might have failed since the first check
+  // check again under the locks, because a file's other copy might have failed since the first check
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
@@ -243,13 +238,11 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
   await followPositions(ctx, tx);
 }
 
-/** SQL condition that a drive is still reading the file `f` from the volume after the retirement has begun. */
 const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // check again under the locks: a file's other copy might have become usable since the first check
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
@@ -260,7 +253,6 @@ async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Re
   await tx.query(sql`DELETE FROM verification w USING known k WHERE w.file_id = k.id`);
 }
 
-/** Rejects a volume that still has files. @throws InUseError */
 async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await ctx.db.rows<{ files: number; path: string | null }>(
     sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,

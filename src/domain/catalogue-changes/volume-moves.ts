@@ -74,7 +74,6 @@ interface Names {
 interface Volumes {
   names: Names;
   from: Volume;
-  /** The target volume; undefined if the volume must be created. */
   to: Volume | undefined;
 }
 
@@ -92,8 +91,8 @@ async function findVolumes(query: Query, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume, and reserves on it the positions that `archive` has reserved on the source volume. Must
- * run before the catalogue lock is taken, as the lock order requires.
+ * Creates the target volume, and reserves the positions that `archive` has reserved on the source volume. Must run
+ * before the transaction locks the catalogue.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -131,8 +130,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds to the table `leaving` all files that share a position with a file already in the table. Files at one position
- * must move in one step, because a later step would find the new position taken.
+ * Adds to the table `leaving` all files that share a position with a file in the table. A later step would find the new
+ * position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
@@ -148,7 +147,6 @@ async function addSharing(tx: Transaction, fromId: number): Promise<void> {
 }
 
 /**
- * Rejects a move to a volume that cannot take the files.
  * @throws InUseError if a position on `to` is taken, or `to` contains a file's other copy
  * @throws InvalidInputError if `to` is in another library
  */

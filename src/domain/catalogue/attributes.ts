@@ -1,4 +1,3 @@
-/** Mode, owner and modification time of archived files. */
 import { parseTime, timeFromMicros } from '../../core/time.js';
 
 export interface FileAttributes {

@@ -77,7 +77,6 @@ export async function whyNone(
 interface Steps {
   /** Condition that selects the files `f` to change. After a step, the condition must be false for the step's files. */
   which: Sql;
-  /** Additional columns of the table `leaving`, each preceded by a comma. */
   columns?: Sql;
   auditEntry: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
@@ -126,7 +125,6 @@ export async function inSteps(
 interface Step {
   files: number;
   bytes: bigint;
-  /** Last path on the page; null if the page is the last one. */
   last: string | null;
 }
 
