@@ -34,8 +34,8 @@ const fixedLimits = {
   longLists: 16,
   requestPaths: 250_000,
   /**
-   * Maximum numbers, per user, of patterns that also select later files, and of requested paths that are not in the
-   * catalogue.
+   * Maximum numbers of open patterns and unresolved paths in a user's live requests. An open pattern also selects files
+   * that are added later. An unresolved path is not in the catalogue yet.
    */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,

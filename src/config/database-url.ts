@@ -30,10 +30,7 @@ export function nameOfUrl(url: string): string {
 /** Returns the server that a URL names: a host with its port, or a socket's directory. */
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
-/**
- * The values of `sslmode` in libpq, and `no-verify` of the driver pg, which encrypts but does not check the
- * certificate.
- */
+/** Values of `sslmode` that libpq accepts, and the driver pg's `no-verify`, which skips the certificate check. */
 export const sslModes: readonly string[] = [
   ...(['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const),
   'no-verify',

@@ -27,7 +27,7 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token limits the caller to the token's scopes. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files, and change the requests that it made. */
+  /** Users for whom the caller may request files, and may change the requests that the caller made. */
   acts: Quotas;
   /** Users for whom the caller may change all requests, including other callers' requests. */
   manages: Quotas;

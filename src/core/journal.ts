@@ -16,7 +16,7 @@ const PRIORITIES = [
 ];
 const ERROR = 50;
 
-/** Returns whether standard error is connected to systemd's journal, and has not been redirected since. */
+/** Returns whether standard error is still connected to systemd's journal, and has not been redirected. */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
   try {
@@ -41,7 +41,6 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
 
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
-/** Time limit in milliseconds for the program `systemd-notify`. */
 const NOTIFY_MS = 10_000;
 
 /**

@@ -5,7 +5,7 @@ import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm
 
 interface RunningHash {
   update(chunk: Uint8Array): void;
-  /** Returns the digest, most significant byte first. Must be called only once, after the last chunk. */
+  /** Returns the digest, most significant byte first. Callers must call `digest` only once, after the last chunk. */
   digest(): Buffer;
 }
 

@@ -70,8 +70,8 @@ export const timed = {
 } as const;
 
 /**
- * Counters that a process reports as 0 when it starts. Without the initial 0, Prometheus would not count the first
- * event, because it compares two samples.
+ * Counters that a process reports as 0 when it starts. Without the initial 0, Prometheus would miss the first event,
+ * because Prometheus computes growth between two samples.
  */
 export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(typeof counted)[Name]>[] } = {
   tapegate_errors_total: [{ class: 'INTERNAL' }, { class: 'UNAVAILABLE' }],

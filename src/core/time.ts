@@ -32,7 +32,7 @@ export function parseZonedTime(text: string): string | undefined {
   return micros < YEAR_1 || micros >= YEAR_10000 ? undefined : fromMicros(micros);
 }
 
-/** Converts a timestamp in PostgreSQL's output format (DateStyle ISO) to a time. */
+/** Converts a timestamp in PostgreSQL's output format (DateStyle ISO) to this module's format. */
 export function timeFromDatabase(text: string): string {
   const seconds = `${text.slice(0, 10)}T${text.slice(11, 19)}`;
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;

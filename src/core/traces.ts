@@ -30,7 +30,6 @@ export function startServerSpan(name: string, given: unknown, attributes: Attrib
   return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
 }
 
-/** Starts a child span. @param parent the parent span's `traceparent` */
 export function startPart(
   name: string,
   parent: string | null | undefined,

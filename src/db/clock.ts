@@ -69,7 +69,7 @@ export class DatabaseClock {
   private readAt = 0;
   private last = 0;
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** The plausible reading with which later readings are compared. */
+  /** The plausible reading with which later readings of the server's clock are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 

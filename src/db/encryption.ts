@@ -14,9 +14,7 @@ const ways = new Map<string, readonly [first: string, second: string]>([
 /** Database URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/**
- * Database URLs, without secrets, for which only the second mode is tried, because the server refused the first mode.
- */
+/** Database URLs, without secrets, of servers that refused the first mode, so that only the second mode is tried. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;

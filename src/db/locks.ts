@@ -1,4 +1,4 @@
-/** Defines the SQL of each lock. lock-order.ts defines their order. */
+/** Defines the SQL of each lock. lock-order.ts defines the order in which transactions take locks. */
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
@@ -16,7 +16,7 @@ export const locking = {
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Lock that prevents other changes to the quota, and new requests that charge it. */
+  /** Lock that prevents other changes to the quota, and new requests that charge the quota. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /** Lock that prevents the removal of a request's quota until the commit, but no other change to the quota. */
   quotaKept: sql`FOR KEY SHARE OF q`,
@@ -96,7 +96,7 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** The query returns only a count, because it might lock a million rows. */
+/** Locks the selected rows. The query returns only a count, because it might lock a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }

@@ -3,8 +3,8 @@
  * - Tapegate uses the same migration table, checksums and advisory lock as `prisma migrate deploy`. So either program
  *   can migrate a database, and several processes can start at the same time.
  * - A migration and its record are written in one transaction, so a killed process does not leave a partial migration.
- * - Old and new versions run side by side during an upgrade. A migration therefore only adds tables and columns. A
- *   later migration removes tables and columns that no version reads any more.
+ * - Old and new versions run side by side during an upgrade. A new version therefore only adds tables and columns. A
+ *   later version removes tables and columns that no version reads any more.
  * - `compatibility.json` lists, for each migration, the oldest version that works with it. The database stores a copy
  *   of the list, so a version that is too old refuses to start.
  */

@@ -31,7 +31,6 @@ export interface Database {
   streamPool: pg.Pool;
   /** Connections for imports. Not pipelined, because imports use COPY. */
   importPool: pg.Pool;
-  /** Limiter of `streamPool`. */
   longReads: LongReads;
   /** Limiter for main-pool queries that try to read a list within a second. */
   shortReads: LongReads;
@@ -41,7 +40,7 @@ export interface Database {
   changers: LongReads;
   /** Limiter for main-pool transactions that never wait a long time for a lock. */
   keepers: LongReads;
-  /** Limiter for GraphQL queries. Most are short. */
+  /** Limiter for GraphQL queries. */
   queries: LongReads;
   /**
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.

@@ -27,11 +27,9 @@ export interface TransactionRun {
 }
 
 interface TransactionObserver {
-  /** Called before a transaction's first statement. */
   onBegin(run: TransactionRun): void;
   /** Whether the observer itself runs statements. If so, the transaction's statements do not share round trips. */
   asks?: boolean;
-  /** Called after each statement. */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 

@@ -57,7 +57,7 @@ const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no eng
 
 /**
  * Describes when a request will be complete.
- * @param why the server's reason why the end cannot be estimated
+ * @param why reason from the server if the end of the request is unknown
  * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(

@@ -3,7 +3,6 @@
  * it reads the response.
  */
 
-/** Maximum size of a response in bytes. */
 const MAX_BYTES = 1024 * 1024;
 
 const EMPTY = [204, 205, 304];

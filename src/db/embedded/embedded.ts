@@ -43,7 +43,6 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** Time limit in milliseconds for starting the server, including crash recovery. */
 const START_TIMEOUT_MS = 60_000;
 /**
  * Pause between attempts to reach or start the server, in milliseconds. Doubles after each failed start, up to `last`.
@@ -181,6 +180,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
     // keep the lock until the server has ended, so that other processes do not try to use the stopping server
     if (rows.length > 0) await stopServer(server);
   } catch {
+    // the server has already ended
   }
   const ended = presence.end().catch(() => {});
   await Promise.race([ended, sleep(ANSWER_MS, undefined, { ref: false })]);

@@ -17,7 +17,6 @@ export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
 /** Time limit in milliseconds for a query that reads a short list in the main pool. */
 const SHORT_MS = 1000;
-/** Time limit in milliseconds for scanning a whole table. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 

@@ -23,7 +23,6 @@ export type AuditKind =
   | 'CLOCK'
   | 'NONE';
 
-/** An action that a caller requests. */
 export interface AuditedAction {
   operation: string;
   kind: AuditKind;

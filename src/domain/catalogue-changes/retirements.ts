@@ -1,7 +1,7 @@
 /**
- * Retires volumes. First marks the volume as retired, so that drives do not read it, and neither `archive` nor imports
- * add files to it. Then removes the volume's copies from the catalogue, in steps that hold the catalogue lock. If the
- * process dies, the next retirement of the volume continues the work.
+ * Retires volumes. First marks the volume as retired, so that drives stop reading the volume, and neither `archive` nor
+ * imports add files to it. Then removes the volume's copies from the catalogue, in steps that hold the catalogue lock.
+ * If the process dies, the next retirement of the volume continues the work.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';

@@ -130,8 +130,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
 }
 
 /**
- * Adds to the table `leaving` all files that share a position with a file in the table. A later step would find the new
- * position taken.
+ * Adds to the table `leaving` all files that share a position with a file in the table. Otherwise, a later step would
+ * find the new position taken.
  */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
