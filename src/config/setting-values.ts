@@ -40,6 +40,7 @@ export interface Proxies {
   sockets: readonly ProxySocket[];
 }
 
+/** Endpoints that the REST contract defines. */
 export const endpoints = [
   'GET /requests',
   'GET /requests/{id}',

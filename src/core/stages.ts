@@ -14,6 +14,7 @@ export const stageLetters = {
   RESTORED: 'R',
 } as const satisfies Record<Stage, string>;
 
+/** Returns the stage for a letter, in upper or lower case. */
 export function stageOfLetter(letter: string): Stage | undefined {
   return stages.find((stage) => stageLetters[stage] === letter.toUpperCase());
 }

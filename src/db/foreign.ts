@@ -5,6 +5,7 @@ import { BareClient, connect } from './line.js';
 import { readUrlSettings } from './session-settings.js';
 import { sql } from './sql.js';
 
+/** Supports libpq's URL forms, `sslmode`, and settings in the URL's `options`. */
 export async function connectToForeign(url: string, applicationName: string): Promise<pg.Client> {
   const connectionString = normalizeUrl(url);
   const client = await connect(() => new BareClient({ connectionString, application_name: applicationName }));

@@ -147,6 +147,7 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
  */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
+/** Waits for an advisory lock, and holds the lock until the commit. */
 export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }

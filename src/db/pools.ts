@@ -113,6 +113,7 @@ const QUERY_WAIT_MS = 10_000;
 /** Minimum rate at which a client must read a long list. Even a slow network of 256 kB/s exceeds this rate. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
+/** Maximum number of connections that a process opens, by process type. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
   engine: ENGINE_POOL + VITAL_CONNECTIONS,

@@ -115,6 +115,7 @@ export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
 const run = promisify(execFile);
 
+/** Runs one of PostgreSQL's programs as the server's user, on the data directory `directory`. */
 export async function runProgram(
   { bin, user }: Pick<Server, 'bin' | 'user'>,
   name: 'initdb' | 'pg_ctl',

@@ -78,6 +78,7 @@ export interface Asker {
   reader?: AbortSignal | undefined;
 }
 
+/** A list's pages, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
   /** Aborts if the reader is too slow while other readers wait for a slot. */
   signal?: AbortSignal;

@@ -120,6 +120,7 @@ export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
+/** Returns whether the text has a token's format. Other texts do not need a database lookup. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
