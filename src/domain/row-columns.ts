@@ -1,4 +1,3 @@
-/** Lists a table's columns under their Prisma names, and reads rows that have these column names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**
@@ -14,8 +13,8 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * Returns a function that extracts a row from the columns with a prefix. @param fields enum of the fields, as for
- * `columnsOf`
+ * Returns a function that extracts a row from the columns whose names begin with the prefix.
+ * @param fields enum of the fields, as for `columnsOf`
  */
 export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {
   const names = Object.keys(fields).map((name) => [name, prefix + name] as const);
@@ -26,5 +25,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The file fields that most lists need; reading all fields would take more processor time. */
+/** The file fields that most lists need. Reading all fields would take more processor time. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

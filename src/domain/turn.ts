@@ -1,8 +1,8 @@
 /**
- * Limits how many database connections are occupied by operations that change data. While a change waits for the
- * catalogue lock during an import, or for locked rows, it occupies a connection. Waiting callers therefore share a
- * limited number of connections fairly. Changes that wait only briefly have their own share of the connections, so that
- * an operator can always suspend a drive, volume or user.
+ * Limits how many database connections are occupied by operations that change data. A change occupies a connection
+ * while it waits for locked rows, or for the catalogue lock during an import. Waiting callers therefore share a limited
+ * number of connections fairly. Short changes have separate connections, so that an operator can always suspend a
+ * drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -12,7 +12,7 @@ import type { Context } from './context.js';
 
 /**
  * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change might wait for.
- * Changes that never wait long have a separate limiter (`short`).
+ * Changes that never wait long use the limiter `short`.
  */
 const limiters = {
   catalogue: 'takers',
@@ -22,8 +22,8 @@ const limiters = {
 } as const satisfies Record<string, keyof Database>;
 
 /**
- * Runs a piece of work in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free.
- * The work must not take another slot.
+ * Runs `work` in one of the caller's limiter slots. Gives up if the caller disconnects before a slot is free. `work`
+ * must not take another slot.
  * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
  */
 export async function withSlot<T>(
@@ -51,7 +51,8 @@ export async function transactionInTurn<T>(
 
 /**
  * Checks that the caller is still connected. Operations call this function after waiting for a lock, before they change
- * anything. @throws UnavailableError
+ * anything.
+ * @throws UnavailableError
  */
 export function checkConnected({ reader }: Context): void {
   checkWanted(reader);

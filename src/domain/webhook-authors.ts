@@ -1,4 +1,3 @@
-/** Disables webhooks if their authors are no longer allowed to see the webhooks' events. */
 import { userOwner } from '../core/caller.js';
 import { type Sql, sql } from '../db/sql.js';
 import type { MemberKind } from '../generated/prisma/enums.js';
@@ -11,9 +10,9 @@ interface Manager {
 }
 
 /**
- * After a user or group stops being a quota's manager, disables the webhooks that the former manager created. Tapegate
- * does not know which users a group contains. For a group, Tapegate disables the webhooks of all authors who are
- * neither the quota's user nor listed as managers. A remaining manager can enable the webhooks again.
+ * Disables the webhooks of a user or group that has stopped being a quota's manager. Tapegate does not know which users
+ * a group contains. For a group, Tapegate disables the webhooks of all authors who are neither the quota's user nor
+ * listed as managers. A remaining manager can enable the webhooks again.
  * @param lost SQL condition that the user or group has stopped being a manager
  */
 export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, lost: Sql): Sql {

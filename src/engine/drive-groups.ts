@@ -13,7 +13,6 @@ import { workOf } from './work.js';
 
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
 
-/** The drives of one library. */
 interface DriveGroup {
   engineId: string;
   failures: VolumeFailures;
@@ -28,7 +27,7 @@ export class DriveGroups {
   private readonly engine: { engineId: string; host: string };
   /**
    * All groups with running drives, including groups of changed or removed libraries whose drives are finishing their
-   * current work.
+   * work.
    */
   private readonly groups = new Set<DriveGroup>();
 

@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Contract of the libraries to follow; by default, libraries with any contract are followed. */
+  /** Contract of the libraries to follow. By default, libraries with any contract are followed. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
@@ -28,7 +28,7 @@ export class FollowedLibraries {
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** All running work, including unfinished work for changed or removed libraries. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Settings of unsupported libraries, by library id; stored so that each unsupported library is logged only once. */
+  /** Settings of unsupported libraries, by library id, so that each unsupported library is logged only once. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {
@@ -36,7 +36,7 @@ export class FollowedLibraries {
     this.options = options;
   }
 
-  /** Starts work for new libraries and stops it for changed and removed libraries. Called periodically. */
+  /** Starts work for new libraries, and stops work for changed and removed libraries. Called periodically. */
   async follow(): Promise<void> {
     const { contract, keyOf, stop } = this.options;
     const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
@@ -70,7 +70,6 @@ export class FollowedLibraries {
     this.works.add(work);
   }
 
-  /** Returns whether this program supports the library. Logs each unsupported library only once. */
   private isUsable({ id, name, kind, settings }: Library): boolean {
     const version = JSON.stringify([kind, settings]);
     if (this.refused.get(id) === version) return false;

@@ -1,6 +1,6 @@
 /**
- * Fair share: counts, for each quota, the seconds that drives spend mounting volumes and reading files. Counted seconds
- * decay with a half-life of one day.
+ * Fair-share accounting: counts the seconds that drives spend mounting volumes and reading files for each quota. The
+ * count decays with a half-life of one day.
  */
 
 import { locking } from '../../db/locks.js';
@@ -23,7 +23,7 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
-/** Returns decayed drive seconds, by quota id. */
+/** Returns the decayed drive seconds of each quota, by quota id. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
@@ -32,8 +32,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges the time that a drive spent on files to the quotas whose requests contain these files. The time is split
- * among the files by size, and a file's time evenly among the quotas whose requests contain it.
+ * Charges the drive time spent on files to the quotas whose requests contain the files. Drive time is split among files
+ * by size. Each file's time is split evenly among the quotas.
  */
 export async function chargeDriveTime(
   ctx: Context,

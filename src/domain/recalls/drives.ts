@@ -1,10 +1,9 @@
 /**
- * Drives and their leases. At most one engine holds a drive's lease. Leases expire by the database's clock. Each claim
- * increases the drive's epoch. A write with an older epoch has no effect.
+ * Tape drives and their leases. At most one engine holds a drive's lease. Leases expire by the database server's clock.
+ * Each time an engine claims a drive, the drive's epoch increases. A write under an older epoch has no effect.
  *
- * After a failover or a restore from a backup, the database might lack the latest claims. To prevent an epoch from
- * being used twice, each claim sets the drive's epoch from the clock. Even if the clock is wrong, the engine's id
- * identifies the lease's holder.
+ * After a failover or a restore from a backup, the database might lack the latest claims. Epochs are set from the
+ * clock, so that no epoch is used twice.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -47,7 +46,7 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
 export interface DriveRange {
   id: number;
   name: string;
-  /** Number of drives in the library; the drives are numbered from 1. */
+  /** Number of drives in the library. Drive numbers begin at 1. */
   drives: number;
 }
 
@@ -62,11 +61,10 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Claims a drive that no live engine has leased. Concurrent engines claim different drives.
- * @param claim.of drives that the engine is allowed to claim; default: drives with an expired lease, and free drives
- *   with running recalls
- * @param claim.except drives whose leases the engine already holds. After a long pause, an engine renews its leases
- *   instead of claiming the drives again
+ * Leases a drive that no running engine has leased. Concurrent engines lease different drives.
+ * @param claim.of drives that the engine can claim. By default, drives with an expired lease, and free drives with
+ *   running recalls.
+ * @param claim.except drives that the engine has already leased
  */
 export async function claimDrive(
   ctx: Context,
@@ -94,8 +92,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, even an expired one, unless another engine has claimed the drive. Records the drive's read rate in
- * bytes per second, without waiting for locks.
+ * Renews a lease, even after the lease has expired, unless another engine has claimed the drive. Also records the
+ * drive's read rate in bytes per second. Does not wait for locks.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
@@ -118,7 +116,7 @@ export async function renewLease(
 }
 
 /**
- * Releases a drive. If recalls still run on the drive, keeps the lease but marks it as expired, so that the next engine
+ * Releases a drive. If recalls are still running on the drive, the lease expires immediately, so that the next engine
  * recovers the recalls.
  */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
@@ -130,8 +128,8 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
 }
 
 /**
- * Records which volume is mounted in a drive; null for an empty drive. @returns false if the volume is mounted in
- * another drive, or the lease is lost
+ * Records which volume is mounted in a drive. If the drive is empty, `volumeId` is null.
+ * @returns false if the volume is mounted in another drive, or the lease is lost
  */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
@@ -168,14 +166,14 @@ export interface EngineProcess {
 }
 
 /**
- * Seconds after which the row of a process without a drive is deleted, counted from the expiry of the process's drive
- * request.
+ * Seconds to keep a process's row after its request for a drive has expired. The row of a process that holds a drive is
+ * always kept.
  */
 const KEPT_SECONDS = 60;
 
 /**
- * Records that a process requests another drive. The request expires after `askSeconds`; 0 means that the process has
- * enough drives.
+ * Records that an engine process requests another drive. The request expires after `askSeconds`. If `askSeconds` is 0,
+ * the process requests no drive.
  */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
@@ -191,7 +189,7 @@ export async function deleteEngineProcess(ctx: Context, id: string): Promise<voi
 }
 
 /**
- * Deletes the rows of killed processes. A paused process whose row was deleted records itself again before it claims a
+ * Deletes the rows of killed engine processes. A process that was only paused inserts its row again before it claims a
  * drive.
  */
 export async function deleteGoneProcesses(ctx: Context): Promise<void> {
@@ -204,8 +202,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns a library's drives and the engines that request drives, so that the engines can share the drives. If no other
- * engine requests a drive, the list of drives is empty.
+ * Returns a library's drives and the other engines that request drives in the library. If no other engine requests a
+ * drive, the list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

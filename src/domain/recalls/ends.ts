@@ -1,7 +1,4 @@
-/**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because later recalls on that
- * drive have a newer epoch.
- */
+/** Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import type { Move } from '../../core/stages.js';
@@ -40,12 +37,15 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a recall. If the recall might have left files on the disk (`isUnseen`), a job later searches the disk for
- * them.
+ * Result of a recall. If `isUnseen` is set, the recall might have left partial files on the disk. A job later searches
+ * the disk for partial files.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** The recall found an unrecorded file with the expected bytes at the copy's path, and left it unchanged. */
+  /**
+   * The destination path already contains an identical file that Tapegate did not create. The recall left the file
+   * unchanged.
+   */
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
@@ -57,8 +57,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall during which an import changed the file. The file is read from tape again, perhaps from its other
- * tape copy (`isTurned`). The restored copy (`copy`) contains the old version and is removed.
+ * Result of a recall that must be repeated: an import changed the file, or the file switched to its other tape copy
+ * (`isTurned`). A copy that the recall has restored (`copy`) contains the old version and is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -70,12 +70,12 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Seconds to wait before recalling a file again if an import changed it during the recall. */
+/** Seconds to wait before a superseded recall is repeated. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
  * Records the results of a drive's recalls in one transaction. Skips recalls that were not started under the lease. A
- * result counts only if the catalogue still describes the file as it did when the recall began.
+ * result counts only if the file's catalogue entry has not changed since the recall began.
  * @returns the ids of files that an import has changed since their recalls began
  */
 export async function finishRecalls(
@@ -85,7 +85,7 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // lock the requests, because files would remain on disk if their request ended before the commit
+    // lock the requests: if a request ended before the commit, its files would remain on disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
@@ -102,7 +102,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // release the disk reservations last, because starting recalls wait while the disks are locked
+    // release the disk reservations last, because no recall can start while the disks are locked
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));
@@ -110,8 +110,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. When stale
- * recalls are ended, the epoch is that of an earlier lease on the drive. The caller must have locked the recalls.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The caller
+ * must have locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -202,8 +202,8 @@ async function moveFinished(
 }
 
 /**
- * Accepts an unrecorded file on disk that has the same bytes as the recalled file. The file does not become Tapegate's
- * own copy: Tapegate neither counts nor removes it.
+ * Accepts a file on disk that Tapegate did not create, but that is identical to the recalled file. Tapegate does not
+ * count the file as its own copy, and never removes the file.
  */
 async function acceptUnrecorded(
   ctx: Context,
@@ -316,7 +316,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Asks the database, because the host's own clock might be wrong after
+ * Returns whether the engine still has the lease. Queries the database, because the host's clock might be wrong after
  * the host was paused.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
@@ -328,8 +328,8 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
- * Records complete copies' inodes before the copies are published, so that the next holder of the drive recognizes the
- * copies.
+ * Records the inodes of complete copies before the copies are published. After a crash, the drive's next engine
+ * recognizes the copies by inode.
  * @returns the ids of files to publish
  */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
@@ -359,7 +359,7 @@ export interface StaleFile {
   epoch: bigint;
 }
 
-/** Returns recalls that an earlier holder of the drive left running, perhaps with files on disk. */
+/** Returns recalls that an earlier holder of the drive's lease left running. */
 export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT c.file_id AS "fileId", ${diskPath} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
@@ -388,8 +388,8 @@ export async function endStaleFiles(
 const UNPLACED = 'the catalogue does not contain the volume and position of the file';
 
 /**
- * Fails recalls of files without a position, because no drive can read these files. @returns the number of failed
- * recalls
+ * Fails recalls of files whose tape position is unknown, because no drive can read these files.
+ * @returns the number of failed recalls
  */
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
@@ -422,8 +422,8 @@ export async function failUnplaced(ctx: Context): Promise<number> {
 }
 
 /**
- * Fails waiting recalls of withdrawn files, for example after a repair has requeued them. @returns the number of failed
- * recalls
+ * Fails waiting recalls of withdrawn files.
+ * @returns the number of failed recalls
  */
 export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
   const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;

@@ -1,5 +1,3 @@
-/** Reads the queue of recalls for the planner, either grouped by volume and user, or file by file for one volume. */
-
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import { lockFiles, locking, lockRecalls } from '../../db/locks.js';
@@ -25,10 +23,11 @@ import type { Lease } from './drives.js';
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * Returns the queue, grouped by volume and user. A file that two users wait for is counted for each of them.
- * @param which.libraryId default: all libraries
- * @param which.until if given, includes recalls that wait for room, and retries due by this time; default: only recalls
- *   that a drive could start now
+ * Returns the recall queue, grouped by volume and user. If two users wait for a file, the file is counted for each
+ * user.
+ * @param which.libraryId if omitted, all libraries
+ * @param which.until also includes retries due by this time, and recalls that wait for disk space. If omitted, only
+ *   recalls that a drive could start now
  */
 export async function readQueues(
   ctx: Context,
@@ -40,9 +39,9 @@ export async function readQueues(
 }
 
 /**
- * Returns matching recalls, grouped by volume and user. Skips suspended volumes and users.
- * @param isQueued SQL condition that selects recalls (`c`)
- * @param isOpen SQL condition that selects volumes (`v`)
+ * Returns the recalls that meet both conditions, grouped by volume and user. Skips suspended volumes and users.
+ * @param isQueued SQL condition on recalls (`c`)
+ * @param isOpen SQL condition on volumes (`v`)
  */
 export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
   return await ctx.db.rows<QueueEntry>(
@@ -85,23 +84,19 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/**
- * Maximum number of files in a drive's plan for one volume. If more files wait, the drive makes another plan after it
- * has read the planned files.
- */
+/** Maximum number of files in a drive's read plan for one volume. */
 const PLANNED_FILES = 5000;
 
 /**
- * Returns a volume's waiting recalls, ordered by position. Recalls without a position are last, ordered by path. Each
- * file appears only once, for the user whose request for it has the highest priority.
+ * Returns a volume's waiting recalls in the order of their tape positions. Recalls without a known position come last,
+ * ordered by path. Each file appears once, with the user of its highest-priority request.
  * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // read recalls in index order, so that the cost depends on the number of planned files, and not on PostgreSQL's
-  // estimates
+  // read recalls in index order, so that the cost does not depend on PostgreSQL's row estimates
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
@@ -118,8 +113,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Returns an SQL join (`w`) that finds the highest-priority request for a recall's file, with its user and priority.
- * Considers only requests of the listed users, except suspended users.
+ * Returns an SQL join (`w`) that yields the user and priority of the highest-priority request for a recall's file.
+ * Ignores suspended users, and users that are not listed.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -143,8 +138,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns where files begin on a volume. Runs as a separate query, because a join with the queue would compare every
- * pair of rows if PostgreSQL underestimated the queue's length.
+ * Returns the offsets in bytes at which files begin on a volume. Runs as a separate query: in a join with the queue, a
+ * wrong row estimate could make PostgreSQL compare every pair of rows.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -163,7 +158,7 @@ export interface Tries {
   /** Class of the error that ended the last try or postponed the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
-  /** Time of the next try; null if the recall can begin at any time, is waiting for room, or is running. */
+  /** Time of the next try; null if the recall can begin at any time, is waiting for disk space, or is running. */
   nextTry: string | null;
 }
 
@@ -177,7 +172,7 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
 }
 
 /**
- * Returns the number of tries and the last error for each request file's recall, by request file key. Request files
+ * Returns the number of tries and the last error of each request file's recall, by request file key. Request files
  * without a recall are omitted.
  */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {

@@ -1,5 +1,3 @@
-/** Starts recalls on a claimed drive. */
-
 import path from 'node:path';
 import { time } from '../../core/signals.js';
 import { onDiskStages, type Stage } from '../../core/stages.js';
@@ -35,8 +33,8 @@ export interface RunningRecall extends FileAttributes {
   hasAdler32: boolean;
   attempts: number;
   /**
-   * Number of tries that no longer count, because the volume was resumed, the request was retried, or the file switched
-   * to its other copy.
+   * Number of tries that no longer count, for example because the volume was resumed or the file switched to its other
+   * tape copy.
    */
   earlierTries: number;
   diskId: number;
@@ -45,10 +43,10 @@ export interface RunningRecall extends FileAttributes {
 
 /**
  * Starts waiting recalls on a drive: reserves room on disk, sets the files' stage to RESTORING, and sets the requests'
- * start times. Uses each file's current position. Skips recalls that are no longer waiting or must not begin yet, and
- * files on other volumes. If no restore disk has room for a file, skips the file and records why.
- * @param what.stagedAt a staging library's id; if given, starts recalls of files that this library has staged, from any
- *   volume
+ * start times. Skips recalls that are no longer waiting or must not begin yet, and files on other volumes. If no
+ * restore disk has room for a file, skips the file and records why.
+ * @param what.stagedAt id of a staging library. If given, starts recalls of files that this library has staged, from
+ *   any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -107,8 +105,7 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls whose files have moved on tape, because a moved file would otherwise always be planned for its old
- * volume.
+ * Updates recalls whose files have moved on tape. Otherwise, drives would always plan a moved file for its old volume.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -123,8 +120,8 @@ interface Placed {
 }
 
 /**
- * Records that recalls have started. @returns by file id, the restore path of each file
- * whose restore path differs from its logical path
+ * Records that recalls have started.
+ * @returns the restore paths that differ from the files' logical paths, by file id
  */
 async function storeStarts(
   ctx: Context,
@@ -253,10 +250,9 @@ interface Wanted {
 }
 
 /**
- * Chooses other paths for files whose own paths are taken. A path is taken if a renamed file's copy or a changed copy
- * is at the path. A path is also taken if the disk treats it as equal to another copy's path. Chosen paths begin with a
- * reserved name, which no path in the catalogue contains (`findPathProblem` in input.ts). The caller must have locked
- * the files.
+ * Chooses restore paths for files whose logical paths are taken. A path is taken if a renamed file's copy or a changed
+ * copy exists at the path. A path is also taken if the disk's file system treats another copy's path as equal. Chosen
+ * paths begin with a reserved name that no catalogue path contains. The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
@@ -280,8 +276,8 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
 }
 
 /**
- * Returns, for each file, the id of the newest row in the table kept_copy, which lists changed copies that Tapegate
- * kept on disk.
+ * Returns the id of each file's newest row in the table kept_copy, which lists changed copies that Tapegate kept on
+ * disk.
  */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
@@ -309,9 +305,8 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals another file's folded path. Considers only disks that fold names
- * (`folds_names`). Records the files' folded paths, so that later recalls can compare other paths with them. The caller
- * must have locked the disks.
+ * Returns files whose folded paths equal another file's folded path. Checks only disks whose file systems fold names
+ * (`folds_names`). Records the folded paths for later comparisons. The caller must have locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -33,8 +33,8 @@ export interface AdoptedRequest {
 
 /**
  * Stores a request from another system with its files, and charges its quota.
- * @param mark a statement that runs in the same transaction as the request's insertion
- * @returns whether the request was stored; false if its id is already taken
+ * @param mark a statement that runs in the same transaction
+ * @returns false if a request with this id already exists
  * @throws UnknownUserError
  */
 export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: Sql): Promise<boolean> {

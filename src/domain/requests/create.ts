@@ -1,7 +1,7 @@
 /**
- * Creates requests. A new request is rejected unless its quota has room for all requested files that the catalogue
- * contains. The transaction holds the catalogue lock (`lockCatalogue` in db/locks.ts), so that it does not miss files
- * that an import adds. joins.ts adds files to existing requests.
+ * Creates requests. A new request is rejected if its quota has no room for the requested files in the catalogue. Each
+ * transaction holds the catalogue lock (`lockCatalogue`), so that a new request does not miss files of a concurrent
+ * import.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -45,16 +45,17 @@ export interface CreateRequestInput extends LimitsInput {
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email; empty for the quota's address. */
+  /** Address for the first-file email. An empty string means the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
 
 /**
- * Creates a request, and charges its quota for the files that are in the catalogue. Files that are added to the
- * catalogue later join the request if the request's limits and the quota allow it.
+ * Creates a request, and charges its quota for the files that are in the catalogue. Files that are later added to the
+ * catalogue join the request if its limits and the quota allow it.
  * @returns the request's id
- * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is stored
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; after an error, nothing is
+ *   stored
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const { id } = await createAudited(ctx, input, undefined);
@@ -82,7 +83,6 @@ interface Created {
   restored: number;
 }
 
-/** SQL condition that the request contains the file (`f`) and the file is on disk. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -109,8 +109,8 @@ async function createAudited(
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
 /**
- * Stores a checked request. @returns undefined if nothing was stored, because the quota has overdue requests that must
- * be ended before the request is stored
+ * Stores a checked request.
+ * @returns undefined if nothing was stored, because the quota's overdue requests must be ended first
  */
 async function store(
   ctx: Context,
@@ -158,7 +158,10 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
   };
 }
 
-/** Checks everything in a new request that can be checked without the database. @throws InvalidInputError */
+/**
+ * Checks the parts of a new request that can be checked without the database.
+ * @throws InvalidInputError
+ */
 export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
   const selection = checkSelection(ctx, input);
   const label = input.label ? checkText('label', input.label) : defaultLabel(selection);
@@ -188,7 +191,6 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
-/** Checks the pattern's length and the number of paths against the site's limits. @throws InvalidInputError */
 function checkSelectionSize({ config }: Context, pattern: string, files: readonly string[]): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
@@ -206,8 +208,7 @@ function defaultLabel(selection: FileSelection): string {
 }
 
 /**
- * Checks the address for an email. The address is undefined if it was not given, null for no email, and empty for the
- * quota's address.
+ * Checks an email address from the input. Null means no email, and an empty string means the quota's address.
  * @throws InvalidInputError
  */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
@@ -215,8 +216,8 @@ export function checkNotification(field: string, address: string | null | undefi
 }
 
 /**
- * Returns the address to store; null for no email. @throws InvalidInputError if the site does not send email to this
- * address
+ * Returns the email address to store, or null for no email.
+ * @throws InvalidInputError if the site does not send email to this address
  */
 export function addressOf(
   { config }: Context,
@@ -235,7 +236,6 @@ export function addressOf(
 interface Stored {
   id: number;
   files: number;
-  /** Number of files with a restored copy. */
   restored: number;
 }
 
@@ -259,12 +259,15 @@ interface NewRequest {
   limits: Limits;
   user: string;
   quota: QuotaRow;
-  /** Addresses for the first-file email and the last-file email; null for no email. */
+  /** Addresses for the first-file email and the last-file email. Null means no email. */
   first: string | null;
   last: string | null;
 }
 
-/** Returns the statement that inserts a request. @param condition if false, the statement inserts nothing */
+/**
+ * Returns the statement that inserts a request.
+ * @param condition SQL condition; if false, the statement inserts nothing
+ */
 function insertRequest(
   ctx: Context,
   { selection, label, now, retention, first, last, limits, quota }: NewRequest,
@@ -281,7 +284,6 @@ function insertRequest(
 
 /**
  * Stores a request that lists its files. Known paths become request files; unknown paths become unresolved paths.
- * @returns the request's id, the number of its files, and how many of them are restored
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
@@ -324,7 +326,6 @@ async function storeListed(
 
 /**
  * Stores a request for the files whose path contains the pattern.
- * @returns the request's id, the number of its files, and how many of them are restored
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
@@ -352,7 +353,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** The part of a stored stage request that becomes one request. Each path belongs to only one part. */
+/** The part of a stage request that becomes one request. Each path belongs to only one part. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -368,7 +369,7 @@ export interface StageRequestFileInput {
 /**
  * Stores a request with the listed files that fit into the quota, in list order. Skips each file that does not fit,
  * because later files might be smaller.
- * @returns the request's id, the number of its files, and how many of them are restored; no id if no file fits
+ * @returns no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 async function storeFitting(
@@ -420,8 +421,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * SQL expression that yields the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`)
- * alone is larger than the quota's free room.
+ * SQL expression for the reason why a listed path (`l`) cannot be staged. QUOTA_FULL means that the file (`f`) alone is
+ * larger than the quota's free room.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isDirectory(ctx)} THEN 'DIRECTORY'::"StageRequestProblem" ELSE 'UNKNOWN' END

@@ -1,5 +1,3 @@
-/** Ends expired and cancelled requests, releases single files, and refunds the quotas. */
-
 import { InvalidInputError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { lockRecalls, lockRequests } from '../../db/locks.js';
@@ -33,7 +31,10 @@ export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   return id;
 }
 
-/** Ends all requests past their retention. @returns the number of ended requests */
+/**
+ * Ends all requests past their retention.
+ * @returns the number of ended requests
+ */
 export async function expireRequests(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'expireRequests', async (tx) => {
     return await endRequests(ctx, tx, sql`r.retention <= ${ctx.now()}`, 'EXPIRED');
@@ -42,7 +43,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
 
 /**
  * Ends a quota's overdue requests. Runs in its own transaction, because recalls must be locked before quotas and files.
- * While the database's clock is implausible, no request is ended, and overdue requests remain charged.
+ * Does nothing while the database server's clock is implausible.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -65,7 +66,10 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
-/** Ends those live requests (`r`) that meet the SQL condition `which`. @returns the number of ended requests */
+/**
+ * Ends the live requests (`r`) that meet the SQL condition `which`.
+ * @returns the number of ended requests
+ */
 export async function endRequests(
   ctx: Context,
   tx: Transaction,
@@ -88,14 +92,13 @@ export async function endRequests(
 }
 
 /**
- * Removes waiting recalls that no live request needs. An engine stops unneeded recalls that are already running
- * (recalls/queue.ts).
+ * Removes waiting recalls that no live request needs. Engines stop unneeded running recalls.
  * @param files a query that returns the released files' ids
  */
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // delete in a second statement, which sees the request files that earlier holders of the lock added
+  // delete in a second statement, so that the statement sees request files added by earlier holders of the lock
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -110,14 +113,11 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases a request's unresolved paths, and its files, whether they are on disk, waiting or failed. If a substring is
- * given, also releases excluded files whose paths are not recorded. Released files never join the request again, even
- * if the request is revived. The remaining files determine the request's state. If no file remains, the request is
- * complete.
- *
- * Releasing a file again has no effect. If a path was never in the catalogue, the first release deletes its only
- * record, so a second release is rejected.
- * @param how.mayHaveEnded whether to accept an ended request. All files of an ended request are already released
+ * Releases a request's files and unresolved paths, in any state. If a substring is given, also releases excluded files
+ * whose paths are not recorded. Released files never join the request again, even if the request is revived. If no file
+ * remains, the request is complete. Releasing a file again has no effect. The first release of a path that was never in
+ * the catalogue deletes the path, so a second release is rejected.
+ * @param how.mayHaveEnded whether to accept an ended request, whose files are already released
  * @returns the request's id
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, the request is unchanged
@@ -212,9 +212,9 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. If the catalogue contains the file, adds a released request file, so that the
- * request's pattern does not add the file again.
- * @returns how many paths were deleted, and how many of them were unknown
+ * Deletes the chosen unresolved paths. If the catalogue contains a path's file, adds a released request file, so that
+ * the request's pattern does not add the file again.
+ * @returns the number of deleted paths, and how many deleted paths were unknown
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

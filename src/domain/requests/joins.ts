@@ -1,8 +1,7 @@
 /**
  * Adds files to existing requests, and charges the requests' quotas. If a file exceeds a limit of the request, or does
- * not fit into the quota, it is recorded as excluded, with the reason. A released file never joins the request again.
- * All functions run under the catalogue lock, so that they do not miss files that an import adds. create.ts adds files
- * to new requests.
+ * not fit into the quota, the file is recorded as excluded. A released file never joins the request again. All
+ * functions run under the catalogue lock, so that they do not miss files of a concurrent import.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -25,8 +24,8 @@ import { settleRequestFiles } from './request-files.js';
 
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
- * adds them to requests whose pattern matches. Files are added to a request in path order, until a file exceeds a
- * limit. A quota's requests get their files one after another, until a file does not fit into the quota.
+ * adds the files to requests whose pattern matches. Files join a request in path order until a file exceeds a limit.
+ * The requests of a quota are filled one after another until a file does not fit into the quota.
  * @param files a query that returns the files' ids
  * @param options.which SQL condition that selects requests (`r`)
  */
@@ -45,19 +44,12 @@ async function joinFiles(
 const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
 
 /**
- * Compares files with live requests' patterns before the catalogue is locked, because no request can be created while
- * it is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s. After the catalogue is locked,
- * `findJoining` compares the files with the patterns of the remaining live requests.
+ * Compares files with the patterns of live requests before the transaction locks the catalogue, because no request can
+ * be created while the catalogue is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s.
  *
- * The early comparison covers only requests that are live when it runs. After the catalogue is locked, `findJoining`
+ * No match is missed. Under the catalogue lock, `findJoining` compares the patterns of requests that were created or
+ * revived in the meantime. Later requests wait for the lock, and then see the committed files. `findJoining` also
  * checks again that each matching request is live and is allowed to contain the file.
- *
- * A transaction that creates or revives a request before the catalogue is locked cannot see uncommitted files. The
- * catalogue is locked only after earlier transactions have committed, so `findJoining` finds the requests that they
- * created or revived.
- *
- * A transaction that creates or revives a request after the catalogue is locked waits for the lock, and then sees the
- * committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
@@ -79,7 +71,7 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if path rules exclude the smallest unrecorded file, set size 0, so that joinUnrecorded searches the request
+  // if path rules exclude the smallest unrecorded file, record size 0, so that `joinUnrecorded` searches the request
   // do not search `files` again: an IN condition inside an OR would compare each row with all files
   const byPattern = sql`
     UNION ALL
@@ -99,9 +91,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files in the temporary table `joining` to their requests, if limits and quotas allow it. Also queues recalls
- * and updates counts, unless the caller will settle the requests (`isSettled`). The caller must have locked the
- * requests and quotas.
+ * Adds the files in the temporary table `joining` to their requests, if limits and quotas allow it. If `isSettled` is
+ * true, also queues recalls and updates counts. The caller must have locked the requests and quotas.
  * @returns whether any file was added
  */
 export async function storeJoining(
@@ -179,7 +170,7 @@ async function takeFitting(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // materialized, so that PostgreSQL searches each request only once, and not for each of its files
+    // materialized, so that PostgreSQL searches each request only once instead of once for each file
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM request_file h WHERE h.request_id = o.request_id AND h.ordinal > 0),
@@ -257,8 +248,7 @@ export async function joinRequest(
 
 /**
  * Selects quotas in which an excluded file can now join its request, or is now excluded for a different reason. Checks
- * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit. Does
- * not check unknown paths, because only an import can add their files.
+ * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -284,7 +274,7 @@ export async function joinUnresolved(ctx: Context): Promise<void> {
     await transaction(ctx.db.pool, 'joinUnresolved', (tx) => joinUnrecorded(ctx, tx, request));
 }
 
-/** Selects live requests that have room for unrecorded excluded files. Runs after `joinRecorded`. */
+/** Selects live requests that have room for unrecorded excluded files. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.excluded_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.excluded_size <= q.size
@@ -293,10 +283,7 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/**
- * Adds unrecorded files to a request. Updates the smallest unrecorded file's size, which determines when the catalogue
- * is searched again.
- */
+/** Adds unrecorded files to a request, and updates the size of the smallest unrecorded file. */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
@@ -328,8 +315,8 @@ async function joinRecorded(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates excluded paths whose files were withdrawn. Deletes a withdrawn file's path from a request with a pattern, or
- * marks it UNKNOWN in a request that lists paths. The caller must update the counts of unknown paths.
+ * Updates excluded paths whose files were withdrawn. In a request with a pattern, deletes the path. In a request that
+ * lists paths, marks the path UNKNOWN. The caller must update the counts of unknown paths.
  * @param which SQL condition that selects locked requests (`r`)
  * @returns the number of paths that have become unknown, by quota
  */
@@ -374,8 +361,8 @@ export async function renameExcludedPaths(tx: Transaction, requestIds: readonly 
 }
 
 /**
- * Updates excluded paths of renamed files if path rules exclude the new path from the request. Deletes the old path
- * from a request with a pattern, or marks it UNKNOWN in a request that lists paths.
+ * Updates excluded paths of renamed files if path rules exclude the new path. In a request with a pattern, deletes the
+ * old path. In a request that lists paths, marks the old path UNKNOWN.
  */
 async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'

@@ -10,14 +10,12 @@ import { checkBytes } from '../input.js';
 /** Limits on the files in a request; null for no limit. Released files do not count toward these limits. */
 export interface Limits {
   maxFiles: number | null;
-  /** Bytes. */
   maxBytes: bigint | null;
 }
 
-/** Limits in a user's input. A limit is undefined if the user did not give it, and null if the user wants no limit. */
+/** Limits in a user's input. Undefined means that the input omits the limit, and null means no limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
-  /** Bytes. */
   maxBytes?: bigint | null | undefined;
 }
 
@@ -33,8 +31,7 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that can only be accepted or rejected together, such as a new request's files. A total
- * that equals a limit is allowed.
+ * Checks the limits for files that can only be accepted or rejected together, such as a new request's files.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

@@ -1,7 +1,3 @@
-/**
- * Updates requests' progress: their file counts, and the states, times, emails and events that follow from the counts.
- */
-
 import { plannedFreely } from '../../db/planning.js';
 import { prepared } from '../../db/prepared.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -21,13 +17,12 @@ const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
  * A live request's state, derived from its counts. A request without pending files counts as finished until more files
- * join it.
+ * join the request.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Columns of a live request that are derived from its counts. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {
@@ -49,7 +44,7 @@ export function hasBegun(which = sql`true`): Sql {
 
 /**
  * Recounts live requests and updates their states and times in one statement. The caller must have locked the requests,
- * and must have set how PostgreSQL plans the statement (db/planning.ts).
+ * and must have chosen PostgreSQL's planner settings (db/planning.ts).
  * @param options.queuesMail whether to queue emails that are due
  */
 export async function recountAndAdvance(
@@ -115,10 +110,7 @@ export async function advanceRequests(
 
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/**
- * Maximum number of log lines if many requests reach a step, such as `started`, at the same time. One more log line
- * gives the number of requests that were not logged.
- */
+/** Maximum number of log lines if many requests reach a step, such as `started`, at the same time. */
 const MAX_LINES = 100;
 
 /** Logs, after the commit, that requests have reached a step. */

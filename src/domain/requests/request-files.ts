@@ -1,10 +1,9 @@
 /**
- * Request files: a request's files and their states.
+ * Request files: the files of a request and their states. All functions run in the caller's transaction.
  *
- * All functions work on sets of files in the caller's transaction. A transaction that creates a request and a
- * transaction that changes the request's files must see each other's changes. Therefore a transaction that changes a
- * file locks the file's row before it reads request files in another statement. A transaction that adds request files
- * locks the files that are not ONTAPE before it reads the stages of all files.
+ * A transaction that changes a file locks the file's row first, and then reads request files in another statement. A
+ * transaction that adds request files first locks the files that are not ONTAPE, and then reads the stages of all
+ * files. Thus concurrent transactions see each other's changes.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -41,8 +40,8 @@ export async function settleRequests(
 }
 
 /**
- * Settles only some request files, unlike `settleRequests`, which settles whole requests. The requests' counts must
- * already include all other files. The cost depends only on the number of selected request files.
+ * Queues recalls and updates counts for some request files, as `settleRequests` does for whole requests. The requests'
+ * counts must already include all other files.
  * @param which SQL condition that selects request files (`h`)
  */
 export async function settleRequestFiles(
@@ -79,7 +78,7 @@ export async function settleRequestFiles(
 }
 
 /**
- * Selects waiting request files (`h`) if their files (`f`) meet the condition, ordered by file. The optional clause
+ * Selects waiting request files (`h`) whose files (`f`) meet the condition, ordered by file id. The optional clause
  * `lock` locks the files.
  */
 type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
@@ -91,8 +90,7 @@ const waitingTogether =
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
 /**
- * Selects the same rows as `waitingTogether`, but makes PostgreSQL look up each file by its key, regardless of
- * statistics.
+ * Selects the same rows as `waitingTogether`, but makes PostgreSQL look up each file by key, regardless of statistics.
  */
 const waitingByKeys =
   (which: Sql): WaitingRows =>
@@ -112,7 +110,7 @@ const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
 /**
- * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by its key, because few files are
+ * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by key, because few files are
  * withdrawn.
  */
 const failWithdrawn = (which: Sql) => sql`
@@ -144,12 +142,11 @@ export async function waitAgain(
 }
 
 /**
- * Looks up each file's request files separately. If a new request is not in the statistics yet, PostgreSQL would
- * otherwise read all its files for each batch.
+ * Looks up each file's request files separately. In a join, PostgreSQL might read all files of a new request that its
+ * statistics do not include yet.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
-/** Returns an SQL condition that a request (`r`) is live and contains any of the files. */
 function containsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
@@ -168,12 +165,10 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, requests that wait
- * for any of these files can be neither added nor ended. A new request waits for the lock on the recall, or for the
- * lock on a file that is not ONTAPE.
- *
- * Requests that are created while the locks are taken are locked without waiting, because their transactions might be
- * waiting for the files. If a new request is already locked, the transaction is retried.
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
+ * waits for one of these files can be added or ended. New requests that appear meanwhile are locked without waiting,
+ * because their transactions might be waiting for the files. If a new request is already locked, the transaction is
+ * retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -194,7 +189,7 @@ export interface RequestFileOutcome {
   error?: string | undefined;
 }
 
-/** Sets waiting and failed request files to ON_DISK, as `markRequestFiles` does. */
+/** Sets waiting and failed request files of the given files to ON_DISK. */
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
   await markRequestFiles(ctx, tx, arrived);
@@ -214,7 +209,7 @@ export async function markRequestFiles(
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.errorClass ?? null);
   const errors = outcomes.map((o) => o.error ?? null);
-  // materialized, so that PostgreSQL looks up each file, and then each request file, by its key
+  // materialized, so that PostgreSQL looks up each file and each request file by key
   const rows = await tx.query<{ requestId: number }>(
     sql`WITH outcome AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error

@@ -1,9 +1,9 @@
 /**
- * Watches requests and stages: yields their current state, and then every change, in order. A watcher that resumes
- * after an event gets the later events instead of the current state.
+ * Watches requests and file stages: yields the current state, and then every change in order. A watcher that resumes
+ * after an event gets only the later events.
  *
- * One statement reads the state, the newest event's id, and the event batches whose events do not have ids yet. A
- * watcher therefore gets each change exactly once, either in the first state or later.
+ * One statement reads the current state, the newest event's id, and the event batches whose events do not have ids yet.
+ * A watcher therefore gets each change exactly once.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -25,12 +25,9 @@ import { getRequest, notFound } from './rows.js';
 
 /** Progress of a request. Sizes are in bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** Id of the newest event that this state includes. A watcher that connects again can resume after this event. */
+  /** Id of the newest event that this state includes. A client that reconnects can resume after this event. */
   eventId: bigint;
-  /**
-   * Estimated time at which the request will be finished; null if unknown, for example because a volume that the
-   * request needs is suspended.
-   */
+  /** Estimated end of the request; null if unknown, for example because a required volume is suspended. */
   eta: string | null;
 }
 
@@ -38,7 +35,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** The file's previous stage; null if the watch has just begun and reports the current stage. */
+  /** The file's previous stage; null in a report of the current stage at the beginning of the watch. */
   from: Stage | null;
   to: Stage;
 }
@@ -86,7 +83,7 @@ export async function* watchRequest(
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of this request's last event; the largest possible bigint if the event has no id yet. */
+  /** Id of this request's last event, or `NO_ID_YET`. */
   last: bigint;
 }
 
@@ -95,10 +92,7 @@ const NO_ID_YET = 2n ** 63n - 1n;
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
-/**
- * Maximum number of attempts to read a state in which all events have ids. Other transactions might commit events
- * between two attempts.
- */
+/** Maximum number of attempts to read a state in which all events have ids. */
 const MAX_READS = 5;
 
 /**
@@ -129,10 +123,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
   }
 }
 
-/**
- * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
- * not get any events up to that id.
- */
+/** Checks the event id after which a watcher resumes. Rejects an id beyond the newest event. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -142,10 +133,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be an event id, from 0 to ${newest}, not ${after}`);
 }
 
-/**
- * Returns whether the request's user, or a volume or library that the request needs, is suspended. If so, the request's
- * end cannot be estimated.
- */
+/** Returns whether the request's user, or a volume or library that the request needs, is suspended. */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
@@ -167,7 +155,7 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
  */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Bytes that a drive could read in the time that it takes to find, sync and record a file. */
+/** Time to locate, sync and record a file, expressed as the number of bytes that a drive could read in this time. */
 const BYTES_PER_FILE = 100e6;
 
 /** Estimates when a request will end, from the files and bytes restored since its first recall began. */
@@ -237,7 +225,7 @@ export async function* watchStages(
   }
 }
 
-/** Finds events to skip: each page of reported stages includes the effects of all earlier events on its files. */
+/** Finds events to skip, because pages that were already reported include the events' effects. */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -279,8 +267,7 @@ async function* reportStages(
 }
 
 /**
- * Returns the query for the next page of stages. Leaves out conditions that the caller did not ask for, so that
- * PostgreSQL chooses a suitable index.
+ * Returns the query for the next page of stages. Omits unused conditions, so that PostgreSQL chooses a suitable index.
  */
 function presentStages(
   ctx: Context,

@@ -1,5 +1,3 @@
-/** Reads requests, their files and their unresolved paths. */
-
 import { NotFoundError, quote } from '../../core/errors.js';
 import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
 import { locking } from '../../db/locks.js';
@@ -110,7 +108,10 @@ export function parseRequestId(text: string): number {
 
 interface ListRequestsInput {
   quota?: string | null | undefined;
-  /** Default: live states. Requests past their retention are listed only if `states` contains an ended state. */
+  /**
+   * States to list. By default, lists live requests. Requests past their retention are listed only if `states` contains
+   * an ended state.
+   */
   states?: readonly RequestState[] | null | undefined;
 }
 
@@ -120,7 +121,6 @@ export interface RequestRow
   quota: string;
 }
 
-/** Columns selected for lists of requests. */
 const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
   r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
   r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;
@@ -177,9 +177,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
- * an ended request, streams the paths of the files that the request had when it ended. Released files are omitted. If
- * the paths fit into a page, callers should use `getRequestWithPaths` instead.
+ * Streams the paths of a request's files and its unresolved paths, in the order in which the paths joined the request.
+ * For an ended request, streams the paths that the request contained when it ended. Released files are omitted.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -196,8 +195,8 @@ export async function streamRequestPaths<T>(
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /**
-   * Paths in the order in which they joined the request, as comma-separated JSON strings; null if the paths exceed a
-   * page.
+   * Paths in the order in which they joined the request, as comma-separated JSON strings; null if the paths do not fit
+   * into one page.
    */
   paths: string | null;
 }
@@ -249,7 +248,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of statistics.
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by id, regardless of statistics.
  * @param how.isCommon whether to read only the fields in `commonFileFields`
  */
 export async function readRequestFiles(
@@ -326,7 +325,7 @@ export async function countAtPrimaryPath(ctx: Context, requestIds: readonly numb
 
 /**
  * Returns the mount points of the restore disks that contain files of a request, by request id. Omits requests without
- * restored files, and requests with a file that is not at its logical path.
+ * restored files, and requests with a file outside its logical path.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(

@@ -1,5 +1,3 @@
-/** Changes and revives requests, retries failed files, and sets priorities. */
-
 import { InvalidInputError, NotFoundError } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { lockCatalogue, lockFiles, lockQuotas } from '../../db/locks.js';
@@ -37,7 +35,7 @@ interface UpdateRequestInput extends LimitsInput {
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Address for the first-file email; null to remove the address, and empty for the quota's address. */
+  /** Address for the first-file email. Null removes the address, and an empty string means the quota's address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
@@ -157,7 +155,10 @@ async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits
   if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are now due because an address was added
 }
 
-/** Checks everything in an update that can be checked without the database. @throws InvalidInputError */
+/**
+ * Checks the parts of an update that can be checked without the database.
+ * @throws InvalidInputError
+ */
 function checkUpdate(input: UpdateRequestInput) {
   return {
     retention: input.retention ? checkTime('retention', input.retention) : undefined,
@@ -170,8 +171,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges the quota for all files that the request had when it ended, or fails. Files of unresolved
- * paths, and new files, join the request if they fit. Released files never join the request again.
+ * Revives a request. Fails if the quota has no room for the files that the request contained when it ended. Further
+ * matching files join the request if they fit. Released files never join the request again.
  */
 async function reviveRequest(
   ctx: Context,
@@ -205,10 +206,7 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/**
- * Adds files to the request, and checks the limit on unknown paths. Paths that the catalogue now contains do not count
- * as unknown.
- */
+/** Adds files to the request, and checks the limit on unknown paths. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknownPaths(tx, request.id);
   const total = await addUnknownPaths(tx, quota, before);

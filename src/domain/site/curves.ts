@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has one row for every five minutes. At any time, only one engine counts
- * new events. The engine reads events and writes counts in one transaction, so that no event is counted twice. Each
- * quota has one row for every hour in which it changed.
+ * History of the site and of quotas. The site has one row for every five minutes, and each quota has one row for every
+ * hour in which it changed. Only one engine at a time counts events. The engine reads events and writes counts in one
+ * transaction, so that no event is counted twice.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -33,7 +33,7 @@ const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Age in days beyond which the site's history has only one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
-/** Maximum number of points in a history: enough for two days of five-minute points and 88 days of hourly points. */
+/** Maximum number of points in a history: two days of five-minute points and 88 days of hourly points. */
 const MOST_POINTS = 3000;
 const STEP = 20_000n;
 const SAMPLE_MS = 20_000;
@@ -42,8 +42,8 @@ const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
 /**
- * Counts events, measures the queue once every five minutes, and writes the quotas' history. The process can be killed
- * at any point.
+ * Counts events, measures the queue once every five minutes, and writes the quotas' history. Killing the process at any
+ * point is safe.
  */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
@@ -74,7 +74,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Counts events by five-minute period. The current period always gets a row, even without events. */
+/** Counts events in each five-minute period. The current period always gets a row, even without events. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -149,7 +149,7 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Once an hour, writes a row for each quota that has changed. Several engines can write these rows at the same time.
+ * Writes a row for each quota that has changed, once an hour. Several engines can write these rows at the same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();

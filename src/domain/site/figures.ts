@@ -1,7 +1,4 @@
-/**
- * Reads the site's figures for metrics with one cheap statement. The figures do not name users.
- * src/telemetry/site-metrics.ts caches the figures.
- */
+/** Reads the site's figures for metrics with one cheap statement. The figures do not name users. */
 
 import { addSeconds } from '../../core/time.js';
 import { queryWithin } from '../../db/pipeline.js';

@@ -1,5 +1,3 @@
-/** Deletes old events, and the text of emails about requests that ended long ago. */
-
 import { addSeconds } from '../../core/time.js';
 import { locking, tryAdvisory } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -12,7 +10,7 @@ const EMAILS = 1000;
 
 /**
  * Deletes the text of sent emails about requests that ended more than TAPEGATE_REQUEST_DAYS ago. The emails' rows stay,
- * so that no email is sent twice. Several engines can prune at the same time, and can be killed at any point.
+ * so that no email is sent twice. Several engines can prune at the same time.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -32,8 +30,7 @@ const EVENTS = 5000;
 
 /**
  * Deletes events older than TAPEGATE_EVENT_DAYS in small transactions. After a crash, the next run continues the
- * deletion. Batches are marked in id order before they are deleted, so that a reader never gets part of a batch that is
- * being deleted. Two engines never delete events at the same time.
+ * deletion. Batches are marked in id order before they are deleted, so that no reader gets part of a deleted batch.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -85,8 +82,7 @@ const deleteEvents = sql`
       ) e LIMIT ${EVENTS}))`;
 
 /**
- * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join without it would read all
- * events
+ * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join would read all events.
  */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (

@@ -1,7 +1,7 @@
 /**
  * Watches the site and a caller's requests, so that views can refresh only the changed parts. All watchers of a gateway
- * share one check per second. A watcher gets all changes since its last message in a single message, so a slow client
- * gets fewer messages and needs little memory.
+ * share one check per second. A slow client gets several changes in a single message, and therefore needs little
+ * memory.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items that are not listed might have changed too; always true in the first value that a watcher gets. */
+  /** Whether items that are not listed might also have changed. Always true in a watcher's first value. */
   hasMore: boolean;
 }
 
@@ -50,7 +50,7 @@ class Watchers<Item> {
     this.open = open;
   }
 
-  /** Yields changes. To avoid missing changes, a client must read everything after it receives the first value. */
+  /** Yields changes. A client must read everything after it receives the first value, so that it misses no change. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -127,7 +127,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space changes constantly, so it is rounded down to a multiple of 128 MiB (2^27 bytes). */
+/** Free disk space changes constantly, so the value is rounded down to a multiple of 128 MiB (2^27 bytes). */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -150,7 +150,7 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * Selects, for each part of the site, a mark that changes whenever the part changes. The queue's mark is the newest
+ * Selects a value for each part of the site that changes whenever the part changes. The queue's value is the newest
  * event batch's id.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",

@@ -34,11 +34,12 @@ interface CreateStageRequestInput {
 }
 
 /**
- * Creates a stage request. If a file cannot be staged, `readStageRequest` later reports why, but the stage request is
- * created. If the process dies during the creation, the requests created so far remain until their retention ends.
+ * Creates a stage request. If a file cannot be staged, the stage request is still created, and `readStageRequest` later
+ * reports the reason. If the process dies during the creation, the requests created so far remain until their retention
+ * ends.
  * @returns the stage request's id
- * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request is
- *   removed
+ * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; after an error, the stage request
+ *   is removed
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
@@ -57,7 +58,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // do not count this stage request's own unstaged paths, because they are added to the count only at the end
+    // do not count this stage request's own unstaged paths, because the count includes them only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -89,7 +90,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files with invalid paths, which the catalogue cannot contain. */
+  /** Files with invalid paths. */
   invalid: StageRequestFileInput[];
 }
 
@@ -124,8 +125,7 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 /**
  * Returns the users whose quotas the caller is allowed to charge; undefined if the caller can charge any quota. A user
  * with a quota can charge only that quota. A user without a quota can charge only the first quota that the user became
- * a member of. A later membership does not change which quota is charged, because users can be made members without
- * their consent.
+ * a member of. Later memberships are ignored, because users can be made members without their consent.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -140,10 +140,7 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
 }
 
-/**
- * Returns the user whose quota is charged for a request that does not name a quota; null if the caller must name a
- * quota.
- */
+/** Returns the user whose quota is charged by default. Returns null if the caller must name a quota. */
 export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   if (!may(ctx.caller, 'createRequest')) return null;
   const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];
@@ -163,7 +160,6 @@ function pathKeyOf(path: string): string {
 export type StageRequestFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
 export interface StageRequestFileRow {
-  /** The path as the client wrote it. */
   given: string;
   state: StageRequestFileState;
   /** Start time of the running recall; null if no recall is running. */
@@ -202,7 +198,6 @@ export async function readStageRequest<T>(
   return await readList<StageRequestFileRow, T>(ctx, list, (pages) => consume(stageRequest, pages));
 }
 
-/** Returns a stage request. @throws NotFoundError, also if the caller is not allowed to see it */
 async function findStageRequest(ctx: Context, id: string): Promise<StageRequestRow> {
   allow(ctx, 'getRequest');
   const [stageRequest] = isStageRequestId(id)
@@ -221,7 +216,6 @@ async function findStageRequest(ctx: Context, id: string): Promise<StageRequestR
   return stageRequest;
 }
 
-/** Selects a stage request's files with their states. */
 function filesOf(ctx: Context, id: string): Sql {
   const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
   return sql`
@@ -246,10 +240,10 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.stage_request_id = ${id}::uuid`;
 }
 
-/** Locality of a file in the WLCG Tape REST API. A file can be UNAVAILABLE temporarily. */
+/** Locality of a file in the WLCG Tape REST API. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
-/** Reason why a file is UNAVAILABLE, or does not exist. */
+/** Reason why a file is UNAVAILABLE or does not exist. */
 export type LocalityProblem =
   | Exclude<StageRequestProblem, 'QUOTA_FULL'>
   | 'NOT_YOURS'
@@ -259,7 +253,7 @@ export type LocalityProblem =
 
 export interface LocalityRow {
   path: string;
-  /** Where the file is; null if it does not exist. */
+  /** Where the file is stored; null if the file does not exist. */
   locality: Locality | null;
   problem: LocalityProblem | null;
 }
@@ -273,10 +267,9 @@ interface LocatedFile {
 }
 
 /**
- * Returns the localities of paths. A file with a copy in the restore area is DISK_AND_TAPE. A file that drives can
- * recall is TAPE. A file that the caller is not allowed to list counts as missing.
+ * Returns the localities of paths, in any order. A file with a copy in the restore area is DISK_AND_TAPE. A file that
+ * drives can recall is TAPE. A file that the caller is not allowed to list counts as missing.
  * @param paths distinct logical paths
- * @returns the localities, in any order
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
   allow(ctx, 'listFiles');
@@ -309,7 +302,6 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** A request that belongs to a stage request, with the current paths of its files. */
 interface RequestFiles {
   id: number;
   paths: string[];
@@ -331,7 +323,7 @@ export async function releaseStageRequestFiles(ctx: Context, id: string, paths: 
   await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
 }
 
-/** Releases files in all of the caller's stage requests. Unknown paths are ignored. */
+/** Releases files in all of the caller's stage requests. Ignores unknown paths. */
 export async function releaseInAllStageRequests(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
@@ -380,7 +372,8 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
 }
 
 /**
- * Checks that the caller is allowed to change the request. Records a rejection in the audit log. @throws ForbiddenError
+ * Checks that the caller is allowed to change the request. Records a rejection in the audit log.
+ * @throws ForbiddenError
  */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
   try {
@@ -434,14 +427,13 @@ async function releaseByRequest(
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Minimum age in days at which a stage request is deleted, so that its client has time to read the result. */
+/** Minimum age in days at which a stage request is deleted. Clients need time to read the result. */
 const MIN_DAYS = 1;
-/** Maximum number of stage requests that one statement deletes, together with their rows in stage_request_file. */
+/** Maximum number of stage requests that one statement deletes. */
 const STEP = 1000;
 
 /**
- * Deletes old stage requests. Several engines can delete stage requests at the same time, and can be killed at any
- * point.
+ * Deletes old stage requests. Several engines can call this function at the same time, and can be killed at any point.
  */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;

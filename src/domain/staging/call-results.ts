@@ -1,6 +1,6 @@
 /**
  * Calls to staging libraries, and the libraries' answers. Each call has its own batch id, which is stored before the
- * call. A call's result is written only for files that still have the call's batch id. A late answer therefore changes
+ * call. An answer is recorded only for files that still have the call's batch id. A late answer therefore changes
  * nothing if another engine has leased the library in the meantime.
  */
 
@@ -41,11 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts are
+ * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts come
  * first. A batch gets smaller with each attempt, so that a bad file does not block other files.
  *
- * Includes files that no recall needs any more if the library might already have received a request for them. To
- * release a file, Tapegate needs the request id from the library's answer.
+ * Includes unneeded files if the library might already have received a request for them. To release such a file,
+ * Tapegate needs the request id from the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -68,7 +68,10 @@ export async function takeIntended(
   );
 }
 
-/** Records that the library has accepted a batch. @returns the number of files that still have the batch's id */
+/**
+ * Records that the library has accepted a batch.
+ * @returns the number of files that still have the batch's id
+ */
 export async function recordAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
@@ -122,13 +125,13 @@ export async function recordWaiting(
 }
 
 /**
- * How many staging times are kept for estimates (`kept`), and how many of them can come from a single answer (`ofOne`).
+ * Number of staging times that are kept for estimates (`kept`), and the maximum number from a single answer (`ofOne`).
  */
 const WAITS = { kept: 100, ofOne: 10 };
 
 /**
- * Records that files are staged and, if known, how long the library keeps them on its disk. Notifies the engines that
- * read files.
+ * Records that files are staged and, if known, how long the library keeps the files on its disk. Notifies the engines
+ * that read files.
  */
 export async function recordStaged(
   ctx: Context,
@@ -156,7 +159,7 @@ export async function recordStaged(
 
 export type Again = Answered & { at: string };
 
-/** Requests files again if the library no longer knows the stage request that contained them. */
+/** Requests files again if the library no longer knows their stage request. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -175,8 +178,8 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 }
 
 /**
- * Releases files that no recall from this library needs. Deletes the rows of files that were never requested, without a
- * call to the library, because a call might cost money.
+ * Releases files that no recall from this library needs. If a file was never requested, only deletes its row, because a
+ * call to the library might cost money.
  */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
@@ -201,8 +204,8 @@ export async function releaseStaged(ctx: Context, libraryId: number, fileIds: re
 }
 
 /**
- * Releases a file that the library reported as staged but that was missing when read, so that the file is requested
- * again.
+ * Releases a file that the library reported as staged, but that was missing when an engine read it. The file is then
+ * requested again.
  */
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
@@ -221,7 +224,7 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 /**
  * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of files
  * in state KEPT that the library has removed.
- * @param keptSince rows that have no expiry date are deleted if they entered the state KEPT before this time
+ * @param keptSince rows without an expiry date are deleted if they entered the state KEPT before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -243,8 +246,8 @@ export interface ToRelease extends StagingRow {
 }
 
 /**
- * SQL condition that the library keeps the file without an expiry date. An engine asks periodically whether the library
- * still keeps it.
+ * SQL condition that the library keeps the file without an expiry date. An engine periodically asks the library whether
+ * the file is still on its disk.
  */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
@@ -270,8 +273,7 @@ const MOST_PAUSE_SECONDS = 600;
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * A file that the library keeps until `until`; null means until the time that the library reported when it staged the
- * file.
+ * A file that the library keeps until `until`. Null means the time that the library reported when it staged the file.
  */
 export type KeptRow = Answered & { until: string | null };
 
@@ -342,7 +344,7 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
 
-/** Fails or postpones recalls whose files the library could not stage, and releases these files at the library. */
+/** Fails or postpones recalls of files that the library could not stage, and releases these files at the library. */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {

@@ -17,8 +17,8 @@ import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /**
- * Returns the waiting files that are not yet requested from the library, grouped by volume and user. A file that two
- * users wait for is counted for each of them.
+ * Returns the waiting files that are not yet requested from the library, grouped by volume and user. If two users wait
+ * for a file, the file is counted for each user.
  */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
@@ -60,10 +60,7 @@ export interface Staged {
   users: Map<string, { files: number; bytes: number }>;
 }
 
-/**
- * SQL condition that a staged file's (`s`) library is in service and responds. Room in the restore area is not reserved
- * for files from other libraries.
- */
+/** SQL condition that a staged file's (`s`) library is in service and responds. */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
@@ -98,7 +95,7 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
 
 export interface Room {
   files: number;
-  /** Bytes that can still be requested from the library; null if only the restore area limits them. */
+  /** Bytes that can still be requested from the library; null if only the restore area limits the bytes. */
   bytes: bigint | null;
   /** Whether the library has nothing staged, so that one file of any size can be requested. */
   isEmpty: boolean;
@@ -106,8 +103,8 @@ export interface Room {
 
 /**
  * Stores files in state INTENDED, in the order of `fileIds`, within the limits of the library and of the restore area.
- * If a file does not fit on any restore disk, it keeps waiting and the reason is recorded. Skips files that no longer
- * wait, and files that another engine has already stored.
+ * If a file does not fit on any restore disk, the file keeps waiting and the reason is recorded. Skips files that no
+ * longer wait, and files that another engine has already stored.
  * @returns the stored files' ids; `isFull` if there was no room for further files
  * @throws Error if the engine has lost its lease on the library
  */
@@ -222,7 +219,7 @@ export interface ReadyFile {
 }
 
 /**
- * Returns the next staged files to read, ordered by priority, then by the users' shares, then by staging time.
+ * Returns the next staged files to read, ordered by priority, then by the users' fair shares, then by staging time.
  * @param how.shares each user's recent drive seconds divided by the user's weight
  * @param how.isShuffled whether to return the files in random order
  */

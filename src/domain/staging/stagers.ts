@@ -1,8 +1,7 @@
 /**
  * Decides which engine calls a staging library. At most one engine holds a library's lease, as for drives
- * (recalls/drives.ts). The lease only avoids needless calls: two engines that call the library do no harm, because
- * their calls have different batch ids. If calls to a library fail, only calls are paused; if reads fail, only reads
- * are paused (health/circuits.ts).
+ * (recalls/drives.ts). The lease only avoids needless calls. Calls from two engines do no harm, because the calls have
+ * different batch ids.
  */
 
 import { locking } from '../../db/locks.js';
@@ -75,16 +74,16 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Number of files that were requested from the library, or are included in the next request. */
+  /** Number of files that were requested from the library, or that the next request will include. */
   asked: number;
   ready: number;
   releasing: number;
-  /** Number of files that no recall needs, but that are still on the library's disk. */
+  /** Number of unneeded files that are still on the library's disk. */
   kept: number;
   bytes: bigint;
   /**
-   * When calls to the library resume after failed calls; null if calls are not paused. `problem` is the last call's
-   * error.
+   * Time at which calls to the library resume after failed calls; null if calls are not paused. `problem` is the last
+   * call's error.
    */
   restUntil: string | null;
   problem: string | null;

@@ -36,8 +36,7 @@ export interface PurgeResult {
 }
 
 /**
- * Purges a user. The user's pseudonym is random, and is never stored together with the user's name. Revoking the user's
- * tokens ends the user's open streams.
+ * Purges a user. The user's pseudonym is random, and is never stored together with the user's name.
  * @throws NotFoundError if Tapegate has no data about the user, for example after a purge; InUseError if the user has
  *   live requests
  */
@@ -67,18 +66,15 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** The names under which the user might own requests, one for each role. */
+  /** Names under which the user might own requests, one for each role. */
   owners: readonly string[];
   /**
    * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
-   * address is removed everywhere, even from requests and emails of other users.
+   * address is removed everywhere, even from other users' requests and emails.
    */
   address: string | null;
   pseudonym: string;
-  /**
-   * Ids of the requests that were charged to the user or made by the user. Audit rows about the user's requests might
-   * mention the user.
-   */
+  /** Ids of the requests that were charged to the user or made by the user. */
   requests: readonly string[];
 }
 
@@ -93,8 +89,8 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
 }
 
 /**
- * Ends the user's access, and prevents new requests. @param action action to record in the audit log if the user had
- * access
+ * Ends the user's access, and prevents new requests.
+ * @param action action to record in the audit log if the user had access
  */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
@@ -159,8 +155,8 @@ function ofPerson({ user, owners, address }: Person): Sql {
 }
 
 /**
- * Replaces the user's name in requests. Patterns and paths stay unchanged, because they describe the archive and not
- * the user. Labels of the user's own requests are replaced, because labels are free text.
+ * Replaces the user's name in requests. Patterns and paths stay unchanged, because they describe the archive. Labels of
+ * the user's own requests are replaced, because labels are free text.
  */
 async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, address } = person;
@@ -190,8 +186,8 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 /**
  * Removes the user's memberships, the members of the user's quota, the user's API usage counts, and any suspension of
  * the user. Renames the user in path rules instead of deleting the rules, because a directory without rules is open to
- * all users. In the reasons for other users' suspensions, replaces the purged user's
- * email address, but not the name, which might be an ordinary word.
+ * all users. In reasons for other users' suspensions, replaces only the email address, because the name might be an
+ * ordinary word.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
@@ -239,7 +235,7 @@ async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Returns the owner names that `ownerOf` in src/core/caller.ts derives from a user name, one for each role. */
+/** Returns the owner names of a user, one for each role, as `ownerOf` in src/core/caller.ts does. */
 function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }

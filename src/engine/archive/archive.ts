@@ -1,8 +1,8 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
- * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. The archive
- * command can be killed at any point and run again. A repeated run skips files that are on tape, and writes a partly
- * written file to a new position.
+ * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. After a crash, the
+ * archive command can be run again. A repeated run skips files that are on tape, and writes a partly written file to a
+ * new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -17,7 +17,7 @@ import { type ExcludedEntries, type OnSkip, refuseOwnDirectories, walkSources } 
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
-  /** Logical directory into which the files are archived; by default, the root directory. */
+  /** Logical directory into which the files are archived. Default: the root directory. */
   prefix?: string;
   /** Whether to create a missing tape library even if the catalogue contains volumes. */
   newLibrary?: boolean;
@@ -31,10 +31,10 @@ export interface ArchiveProgress {
 }
 
 /**
- * Archives a directory tree. A file that cannot be archived is listed in the result, and archiving continues.
+ * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
- * @param how.onProgress called after each file is written to tape or compared with its catalogue entry; gets the total
- *   number of files and bytes so far
+ * @param how.onProgress called after each file is written to tape or compared with its catalogue entry; receives the
+ *   total number of files and bytes so far
  * @param how.onSkip called for entries that are not directories or regular files
  */
 export async function archiveTree(
@@ -52,7 +52,6 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Returns details of the result for the audit log: for failed files, only their number and not their names. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -83,8 +82,8 @@ async function archiveAll(
 }
 
 /**
- * Opens the library. Creates a missing library if the operator requests it (`isNew`), or if the catalogue does not
- * contain volumes. If the catalogue contains volumes, a missing library might be on a file system that is not mounted.
+ * Opens the library. Creates a missing library if the operator requests a new library (`isNew`), or if the catalogue
+ * does not contain volumes. Otherwise, a missing library might be on a file system that is not mounted.
  */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
@@ -98,13 +97,16 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
 }
 
 /**
- * Maximum number of files and bytes in a batch. The file limit bounds the catalogue work for small files, and the byte
- * limit bounds the tape writes for large files.
+ * Maximum number of files and bytes in a batch. The file limit bounds the catalogue work, and the byte limit bounds the
+ * tape writes.
  */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups source files into batches. The last batch might be empty. @throws `signal.reason` after an abort */
+/**
+ * Groups source files into batches. The last batch might be empty.
+ * @throws `signal.reason` after an abort
+ */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

@@ -1,4 +1,4 @@
-/** Archives files in batches. Completes each step for all files in a batch before it begins the next step. */
+/** Archives files in batches. Completes each step for all files in a batch before the next step. */
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js';
@@ -55,10 +55,10 @@ export class ArchiveBatch {
 
   /**
    * Archives the batch: compares sources with the catalogue, writes and registers files, reads the tape copies back,
-   * and registers the copies as verified. At the end, removes the sources if requested (`move`). A file that fails in
-   * one step is skipped in later steps, and does not delay other files.
-   * @throws `signal.reason` after an abort; FencedError; database errors. A single file's error is not thrown, but
-   *   added to the result
+   * and registers the copies as verified. If requested (`move`), removes the sources at the end. A file that fails in
+   * one step is skipped in later steps.
+   * @throws `signal.reason` after an abort; FencedError; database errors. Errors of single files are added to the
+   *   result instead
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -76,7 +76,7 @@ export class ArchiveBatch {
     for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
-    // remove each source last, after its tape copy is verified and registered
+    // remove each source only after its tape copy is verified and registered
     if (this.options.move) {
       const { passed } = await this.keepRegistered([...verified, ...unchanged]);
       await this.doEach(passed, removeSource);
@@ -84,8 +84,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Checks files, and adds those that pass the check to the catalogue. Files that do not pass the check are added to
-   * the result as failed.
+   * Checks files, and adds the files that pass the check to the catalogue. Adds the other files to the result as
+   * failed.
    * @returns the registered files
    */
   private async register(
@@ -109,10 +109,10 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the files, except those that were renamed, withdrawn or moved on tape since the last step. A renamed file
-   * is excluded, because otherwise it would be registered twice. A withdrawn file is excluded to keep its source, which
+   * Returns the files that were not renamed, withdrawn or moved on tape since the last step. A renamed file is
+   * excluded, because otherwise it would be registered twice. A withdrawn file is excluded to keep its source, which
    * might soon be the only copy.
-   * @param lostIdOf returns the catalogue id of a file that had an entry without a tape position
+   * @param lostIdOf returns the catalogue id of a file whose entry had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -180,8 +180,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Syncs volumes. Returns only files on volumes that were synced, because a file must be durable before it is
-   * registered.
+   * Syncs volumes, because a file must be durable before it is registered.
+   * @returns the files on volumes that were synced
    */
   private async sync(written: readonly WrittenFile[]): Promise<WrittenFile[]> {
     const durable = new Set(written.map(({ volume }) => volume));
@@ -211,8 +211,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free in the catalogue. If an import created a catalogue entry while the
-   * archive command ran, the entry must not get the new file's tape position.
+   * Returns the new files whose paths are still free in the catalogue. If an import created a catalogue entry in the
+   * meantime, the entry must not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
@@ -241,8 +241,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after another. If a file fails, adds its error to the result and continues. A batch can take
-   * hours, so it stops early if `signal` aborts or another Tapegate takes over the restore disks.
+   * Processes files one after another. If a file fails, adds its error to the result and continues. Stops early if
+   * `signal` aborts or another Tapegate takes over the restore disks.
    */
   private async doEach<S extends Source>(
     sources: readonly S[],
@@ -260,13 +260,13 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check, and the existing catalogue entries, if any, for these files. */
+/** Files that passed a check, and these files' existing catalogue entries. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
 }
 
-/** Returns a file's catalogue id if its entry had no tape position; undefined for all other files. */
+/** Returns a file's catalogue id if its entry had no tape position, and undefined otherwise. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';
@@ -283,7 +283,7 @@ function isOnTape(file: KnownFile): boolean {
 interface WrittenFile extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
-  /** Adler-32 of the bytes written to tape; absent if the file was only compared with its catalogue entry. */
+  /** Adler-32 of the bytes written to tape; undefined if the file was only compared with its catalogue entry. */
   adler32?: string | undefined;
 }
 
@@ -364,8 +364,9 @@ async function readVolumeBack(
 export const OTHER_BYTES = 'is already on tape with different bytes';
 
 /**
- * Compares a source with its catalogue entry. @returns the source's checksum @throws Error if the catalogue has a
- * different checksum or size for this path, or no checksum
+ * Compares a source with its catalogue entry.
+ * @returns the source's checksum
+ * @throws Error if the catalogue contains a different checksum or size for the path, or no checksum
  */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const otherBytes = `${source.path} ${OTHER_BYTES}`;

@@ -40,8 +40,8 @@ interface Visit {
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. The directory's parents are not
- * restored, and the directory itself is restored only if a prefix is given. If a directory is not restored, its access
- * rights are applied to its entries.
+ * restored, and the directory itself is restored only if a prefix is given. The access rights of a directory that is
+ * not restored are applied to its entries.
  * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
  * @throws the system's error if `dir` itself cannot be read
  */
@@ -94,7 +94,7 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that all of a directory's parents together grant; undefined for the root directory. */
+/** Returns the access that a directory's parents together grant; undefined for the root directory. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -103,7 +103,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats, and restricts its access rights to those that directories outside the archive grant.
+ * Reads a source file's stats, and restricts its access rights.
  * @param outerAccess access granted by the directories that are not restored
  */
 async function findSource(
@@ -170,9 +170,8 @@ export interface Source extends Partial<FileAttributes> {
   /** The file's directory, as a path without symbolic links. */
   directory: string;
   path: string;
-  /** Size in bytes. */
   size: bigint;
-  /** The file's inode. Like size and mtime, the inode is compared to detect changes. */
+  /** Inode, compared to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }
@@ -207,8 +206,8 @@ export async function removeSource(source: Source): Promise<void> {
 }
 
 /**
- * Opens a directory in the archived tree, checks that it is still at its path, and calls `use`. Without the check, a
- * user could replace the directory with a link to a directory that only root is allowed to access.
+ * Opens a directory in the archived tree, checks that the directory is still at its path, and calls `use`. Without the
+ * check, a user could replace the directory with a link to a directory that only root is allowed to access.
  * @param directory path without symbolic links
  * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is

@@ -1,7 +1,6 @@
 /**
  * Finds unrecorded files that have the same bytes as the expected copy. Unrecorded files might belong to users, so they
- * are adopted only if the operator requests it. The operator might know that Tapegate wrote the files before the
- * database was restored from a backup.
+ * are adopted only if the operator requests the adoption.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -43,7 +42,7 @@ export type AdoptableFile = CopyLocation & {
 
 /**
  * Adopts the file on disk as Tapegate's copy.
- * @returns false if the file is not adopted, because its bytes differ or cannot be compared
+ * @returns false if the file's bytes differ or cannot be compared
  */
 export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
   const found = await readFileIdentity(file);

@@ -1,4 +1,3 @@
-/** Compares recorded copies and links with the disk. Skips links that an engine still has to create or remove. */
 import type { BigIntStats } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -38,7 +37,7 @@ interface CopyFinding {
   expected: string;
   found: string;
   /**
-   * The copy's new inode; set only if the inode differs from the recorded inode, but checksum, size and mtime match.
+   * The copy's new inode. Set only if the inode differs from the recorded inode, but checksum, size and mtime match.
    */
   renumbered?: Renumbered;
 }
@@ -125,8 +124,8 @@ function recordedTimeOf(ns: bigint | null): string {
 }
 
 /**
- * Formats a time with nanoseconds, because a rewritten copy might differ only in nanoseconds. Outside the years 1 to
- * 9999, the formatted time has the form `@seconds`, which `date -d` reads.
+ * Formats a time with nanoseconds. Outside the years 1 to 9999, the formatted time has the form `@seconds`, which `date
+ * -d` reads.
  */
 function timeOf(ns: bigint): string {
   const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes the remainder positive even before 1970
@@ -134,7 +133,7 @@ function timeOf(ns: bigint): string {
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
-/** Reports the findings, except those about copies that were removed or replaced during the check. */
+/** Yields the findings, except findings about copies that were removed or replaced during the check. */
 async function* reportCopies(
   ctx: Context,
   exam: Examination,
@@ -154,8 +153,8 @@ async function* reportCopies(
 }
 
 /**
- * Recalls a file again if its copy is missing. Records the new inodes of copies whose bytes are unchanged. Marks a file
- * UNVERIFIED if its copy has changed and no request contains the file.
+ * Repairs copies. Recalls a file again if its copy is missing. Records the new inodes of copies whose bytes are
+ * unchanged. Marks a file UNVERIFIED if its copy has changed and no request contains the file.
  * @returns the ids of repaired files; a file that changed since the check is not repaired
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
@@ -257,7 +256,7 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Returns the findings, except those about links that changed in the database after the check. */
+/** Returns the findings whose links have not changed in the database since the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,
@@ -269,7 +268,10 @@ async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Pr
 /** Milliseconds to wait for an engine that might be working on the same link. */
 const SETTLE_MS = 2000;
 
-/** Repairs links. @returns the ids of files whose link now matches the database */
+/**
+ * Repairs links.
+ * @returns the ids of files whose link now matches the database
+ */
 async function repairLinks(ctx: Context, findings: readonly LinkFinding[]): Promise<Set<bigint>> {
   const ids = findings.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);

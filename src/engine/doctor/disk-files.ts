@@ -1,6 +1,3 @@
-/**
- * Compares files on the restore disks with the database, and looks for directories that untrusted users can write to.
- */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -28,8 +25,8 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies: partial files and other files, whether or not the catalogue contains
- * their paths. At the end, reports directories that are unreadable, or that untrusted users can write to.
+ * Reports files that are not recorded copies, including partial files. At the end, reports directories that are
+ * unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
@@ -139,7 +136,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  // read the catalogue after the file, so that the entry cannot be older than the file
+  // read the catalogue after the file, so that the catalogue entry cannot be older than the file
   const current = stats && (await readPathRecord(ctx, fileId));
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
@@ -160,7 +157,10 @@ async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Prom
   return false;
 }
 
-/** Removes a file, and logs any error. @returns false if the file has changed or cannot be removed */
+/**
+ * Removes a file, and logs any error.
+ * @returns false if the file has changed or cannot be removed
+ */
 async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(location, seen);
@@ -187,7 +187,6 @@ interface Entry {
 }
 
 interface VisitedDirectory {
-  /** Path on disk. */
   directory: string;
   error?: unknown;
   /** Why the directory is untrusted; undefined if the directory is trusted or is the mount point. */
@@ -201,7 +200,7 @@ const FOREIGN = 'lost+found';
 
 /**
  * Walks all entries on a restore disk, in batches.
- * @param of.others mount points of all restore disks; a mount point below this disk is skipped
+ * @param of.others mount points of all restore disks. The walk skips mount points below this disk
  * @param of.group numeric id of the group that TAPEGATE_RESTORE_GROUP names
  * @param onDirectory called for each directory, except directories removed during the walk
  * @throws TapeError TRANSIENT if the disk is unavailable

@@ -1,7 +1,7 @@
 /**
  * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run alongside
- * engines and gateways, because each repair takes the usual locks, checks its finding again, and leaves running work
- * alone. The doctor can be killed at any point and run again.
+ * engines and gateways, because each repair takes the usual locks and checks its finding again. The doctor can be
+ * killed at any point and run again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';

@@ -1,7 +1,7 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
  * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files. All of an engine's drives share the volumes' failure counts, which are kept in memory.
+ * unreadable files. The volumes' failure counts are kept in memory.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -21,8 +21,8 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Number of consecutive mount failures after which a volume is suspended; higher for error classes that allow more
- * tries.
+ * Number of consecutive mount failures after which a volume is suspended. The number is higher for error classes that
+ * allow more tries.
  */
 const MAX_MOUNTS = 3;
 
@@ -33,10 +33,7 @@ const MAX_MOUNTS = 3;
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
-/**
- * Pause before a drive returns to a volume on which it could not start any recall. The pause doubles with each visit
- * during which no recall could start.
- */
+/** Pause before a drive returns to a volume on which no recall could start. The pause doubles with each such visit. */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
 /** Pause before an unavailable library is tried again. The pause doubles with each try. */
@@ -60,7 +57,7 @@ interface MountFailure {
   suspensionReason: string | undefined;
 }
 
-/** Volumes' failure counts and pauses, by volume name, for all of an engine's drives. */
+/** The volumes' failure counts and pauses, by volume name, for all of an engine's drives. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
@@ -71,43 +68,36 @@ export class VolumeFailures {
 
   private libraryPause: { until: number; seconds: number } | undefined;
 
-  /** Whether this process must still wait before it tries the unavailable library again. */
   get isLibraryPaused(): boolean {
     return (this.libraryPause?.until ?? 0) > performance.now();
   }
 
-  /**
-   * Returns whether the volume must not be mounted yet, because a mount failed. New requests do not shorten this pause.
-   */
+  /** Returns whether the volume must not be mounted yet, because a mount failed. */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
   }
 
-  /** Returns the volumes that must not be mounted yet, because a mount failed. */
   pausedAt(now: string): string[] {
     return [...this.pauses.keys()].filter((volume) => this.isPaused(volume, now));
   }
 
   /**
-   * Returns whether a drive must wait before it visits the volume again, because it could not start any recall on the
-   * last visit.
+   * Returns whether a drive must wait before it reads the volume again, because no recall could start on the last
+   * visit.
    */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /**
-   * Records a visit to a volume. If no recall could start, for any reason, drives visit the volume again only after a
-   * pause.
-   */
+  /** Records a visit to a volume. If no recall could start, drives visit the volume again only after a pause. */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses, because a drive, volume, library or disk was suspended or resumed. */
+  /** Ends all pauses. Called when a drive, volume, library or disk was suspended or resumed. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
@@ -149,8 +139,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Starts a pause, because this host cannot use the library. @returns the seconds until this process tries the library
-   * again
+   * Starts a pause, because this host cannot use the library.
+   * @returns the seconds until this process tries the library again
    */
   pauseLibrary(thrown: LibraryError): number {
     const seconds = this.nextLibraryPause(thrown);
@@ -169,7 +159,7 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines outcomes in read order, even if they were reported in a different order.
+   * any. The function examines the outcomes in read order.
    */
   followReads(
     volume: string,
@@ -191,8 +181,8 @@ export class VolumeFailures {
   }
 
   /**
-   * After the volume is resumed, counts only a file's first failed try, because other files might be read successfully
-   * before its next try.
+   * Counts a file's first failed try. Ignores later tries, because other files might be read successfully before the
+   * next try.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -231,8 +221,7 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 
 /**
  * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
- * another drive reads from the library, only this process pauses, because the other drive's host might have the
- * program.
+ * another drive reads from the library, only this process pauses, because other hosts might have the program.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -249,10 +238,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/**
- * Resumes a suspended drive or library if its next trial is due, and then reads whether the drive can be used
- * (`readOpening`).
- */
+/** Resumes a suspended drive or library if its next trial is due. Then returns whether the drive can be used. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -274,9 +260,9 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 }
 
 /**
- * Records in the database that a volume is mounted, and then visits the volume (`use`). After an unexpected error,
- * opens the volume's circuit breaker: drives visit other volumes until the pause ends.
- * @param use returns whether any recall or verification started; if so, the volume's count of unexpected errors is
+ * Records in the database that a volume is mounted, and then calls `use`. After an unexpected error, opens the volume's
+ * circuit breaker, so that drives read other volumes until the pause ends.
+ * @param use returns whether any recall or verification started. If so, the volume's count of unexpected errors is
  *   reset
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */

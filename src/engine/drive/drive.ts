@@ -34,8 +34,8 @@ export function mountVolumes(library: DriveLibrary): DriveWork {
 }
 
 /**
- * Claims a drive, reads with it and releases it, repeatedly, until `stop` aborts. Logs database and library errors, and
- * continues.
+ * Claims a drive, reads with the drive and releases it, repeatedly, until `stop` aborts. Logs database and library
+ * errors, and continues.
  */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
@@ -51,7 +51,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
 
 /**
  * Claims and uses a drive unless other engines have priority.
- * @returns true if this host cannot use the drive, but another host might be able to use it
+ * @returns true if this host cannot use the drive, but another host might be able to use the drive
  */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
@@ -125,8 +125,8 @@ async function suspendHung(ctx: Context, { target, message }: HungError): Promis
 }
 
 /**
- * Mounts and reads volumes until another engine should use the drive. @returns whether the remaining work can be done
- * only on other hosts
+ * Mounts and reads volumes until another engine should use the drive.
+ * @returns whether the remaining work can be done only on other hosts
  */
 async function workDrive(
   ctx: Context,

@@ -27,7 +27,6 @@ export interface HeldLease extends Lease {
   recordBytes(bytes: number): void;
   /** Whether a file has been read during the current visit to a volume. */
   hasRead: boolean;
-  /** Time at which the current visit to a volume began. */
   visitedAt: string;
 }
 
@@ -35,7 +34,7 @@ interface HoldOptions {
   leaseSeconds: number;
   /** Time, by the monotonic clock, just before the drive was claimed. */
   claimedAt: number;
-  /** Aborts all work on the drive. The renewal continues. */
+  /** Aborts all work on the drive, but not the renewal. */
   stop: AbortSignal;
   held: Set<number>;
   calls: CallWatch;
@@ -196,15 +195,13 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that can be opened after each confirmation of the lease. A partial file opened after the
- * lease has expired does no harm, because it is empty and does not replace another file.
+ * Number of partial files that can be opened after each confirmation of the lease. Opening a partial file after the
+ * lease has expired does no harm, because the file is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/**
- * Milliseconds for which finished copies are collected to share one lease confirmation; much less than a sync takes.
- */
+/** Milliseconds for which finished copies are collected to share one lease confirmation. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -286,8 +283,8 @@ export class Confirmations {
   }
 
   /**
-   * Checks that this Tapegate owns the restore disks.
-   * @throws NotHeldError if another Tapegate owns the restore disks
+   * Checks that no other Tapegate owns the restore disks.
+   * @throws NotHeldError
    */
   private async confirmDisks(): Promise<void> {
     await confirmOwned(this.ctx).catch((error: unknown) => {

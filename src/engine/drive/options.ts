@@ -1,4 +1,3 @@
-/** Options for a drive: its lease, its signals, and the state that all of the engine's drives share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -15,17 +14,13 @@ export interface LeaseOptions {
   stop: AbortSignal;
   /** Aborts running work. */
   abort: AbortSignal;
-  /**
-   * Signal that ends the wait for aborted work. A call that is still running when this signal aborts is considered
-   * hung.
-   */
+  /** Ends the wait for aborted work. A call that is still running when this signal aborts is considered hung. */
   leave: AbortSignal;
   disks: FailingDisks;
   /** Called when a disk or tape call has hung, after the failure is recorded and the drive is released. */
   onHang: () => void;
 }
 
-/** Options for the drives of one library. */
 export interface DriveOptions extends LeaseOptions {
   library: DriveRange;
   share: DriveShare;
@@ -33,8 +28,7 @@ export interface DriveOptions extends LeaseOptions {
   running: RunningRecalls;
   failures: VolumeFailures;
   /**
-   * Maximum time between an idle drive's polls. The drive must poll, because no signal is sent when a failed recall's
-   * pause ends.
+   * Maximum time in milliseconds between an idle drive's polls. No signal is sent when a failed recall's pause ends.
    */
   idleMs: number;
   /**
@@ -42,7 +36,7 @@ export interface DriveOptions extends LeaseOptions {
    * drive.
    */
   unusablePauseMs: number;
-  /** Interval at which an idle drive looks for tape copies to verify. */
+  /** Interval in milliseconds at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
   gauge: DiskGauge;
   links: LinkKeeper;

@@ -1,5 +1,3 @@
-/** Builds the outcomes of recalls that did not restore a file. */
-
 import { isExhausted, oneLine, TapeError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -15,12 +13,12 @@ import {
   pauseSeconds,
 } from './retry.js';
 
-/** Thrown if a failed recall's copy cannot be removed or examined; `cause` is the error that ended the recall. */
+/** Thrown if a failed recall's copy cannot be removed or examined. `cause` is the error that ended the recall. */
 export class UnseenError extends Error {}
 
 /**
- * Error objects for tape errors, as opposed to restore disk errors. After a tape error that is not retried, the file's
- * other tape copy, if any, is read.
+ * Errors of the tape, as opposed to errors of the restore disk. After a tape error that is not retried, the file's
+ * other tape copy is read.
  */
 const tapeErrors = new WeakSet<object>();
 
@@ -33,7 +31,10 @@ function isTapeFault(thrown: unknown): boolean {
   return error instanceof TapeError && tapeErrors.has(error);
 }
 
-/** Logs a failed recall. @returns its outcome: a retry after a pause, or a permanent failure */
+/**
+ * Logs a failed recall.
+ * @returns its outcome: a retry after a pause, or a permanent failure
+ */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
@@ -78,8 +79,8 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
 }
 
 /**
- * Returns the outcome of a recall whose file must be staged again. The postponed recall does not count as a try, but
- * users see the reason.
+ * Returns the outcome of a recall whose file must be staged again. The recall does not count as a try, but users see
+ * the reason.
  */
 export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };

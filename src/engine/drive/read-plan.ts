@@ -1,4 +1,4 @@
-/** Plans which files a drive reads next, in which order and for which users, and when it leaves the volume. */
+/** Plans which files a drive reads next, in which order and for which users, and when the drive leaves the volume. */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -21,7 +21,7 @@ interface PlannedFile {
   size: bigint;
 }
 
-/** The files that a drive will read, in read order. Call `renew` to fill a new plan. */
+/** The files that a drive will read, in read order. A new plan is empty until `renew` is called. */
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;
@@ -32,7 +32,7 @@ export class ReadPlan<F extends PlannedFile> {
 
   /**
    * @param renewMs milliseconds after which a plan is renewed, so that it includes new files
-   * @param choose returns the files that the plan will contain, in read order
+   * @param choose returns the plan's files, in read order
    * @param onBatch called with the files in each batch
    */
   constructor(renewMs: number, choose: () => Promise<F[]>, onBatch: (files: readonly F[]) => void = () => {}) {
@@ -45,7 +45,6 @@ export class ReadPlan<F extends PlannedFile> {
     return this.files.length === 0;
   }
 
-  /** Whether the plan must be renewed before more files are taken from it. */
   get isDue(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
@@ -76,7 +75,6 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** The part of a read plan that does not depend on the type of its files. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;

@@ -1,12 +1,10 @@
-/** Counts a drive's recalls by outcome and error class. */
-
 import { errorClasses } from '../../core/errors.js';
 import { count } from '../../core/signals.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 
 type Ended = RecallOutcome['kind'] | 'superseded';
 
-/** For each possible outcome of a recall, whether the outcome has an error class. */
+/** Whether each possible outcome of a recall has an error class. */
 const OUTCOMES: Record<Ended, boolean> = {
   restored: false,
   existing: false,
@@ -30,7 +28,10 @@ export function addRecallCounters(drive: string): void {
   }
 }
 
-/** Counts a recall that has ended. @param isSuperseded whether an import has changed the file since the recall began */
+/**
+ * Counts a recall that has ended.
+ * @param isSuperseded whether an import has changed the file since the recall began
+ */
 export function countEnded(drive: string, outcome: RecallOutcome, isSuperseded: boolean): void {
   const ended: Ended = isSuperseded ? 'superseded' : outcome.kind;
   const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : NO_CLASS;

@@ -1,24 +1,19 @@
 /**
- * Recalls a batch of files from a mounted volume. Reads, checksums and writes each file in one pass, then syncs the
- * copy and puts it in place. Reads the next file while earlier files are still being written and synced.
+ * Recalls a batch of files from a mounted volume. Reads the next file while earlier files are still being written and
+ * synced.
  *
- * | state | step | next |
- * |---|---|---|
- * | STARTED | open the directory, create it if missing; open a partial file in it (`open`) | OPENED |
- * | OPENED | read, checksum and write the file to its partial file (`read`) | READ |
- * | READ | sync the partial file (`sync`) | SYNCED |
- * | SYNCED | record inode and mtime in the database, confirm the lease (`confirm`) | CONFIRMED |
- * | CONFIRMED | put the partial file in place, without replacing a file (`place`) | PLACED |
- * | PLACED | sync the directory and its parents, report the outcome (`BatchRun.settle`) | REPORTED |
+ * Each recall runs these steps in order. `open` creates the copy's directory if it is missing, and opens a partial
+ * file. `read` reads, checksums and writes the file in one pass. `sync` syncs the partial file. `confirm` records the
+ * copy's inode and mtime in the database, and confirms the lease. `place` puts the copy in place without replacing
+ * another file. `BatchRun.settle` syncs the directory and its parents, and reports the outcome.
  *
- * An error in any state discards the partial file, and `judge` decides the outcome. If the engine is killed, the recall
- * keeps the state RUNNING in the database. The engine that claims the drive next (stale-files.ts) removes the partial
- * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces it, or a
- * job removes it.
+ * After an error in any step, the partial file is discarded, and `judge` decides the outcome. If the engine is killed,
+ * the recall stays RUNNING in the database. The engine that claims the drive next (stale-files.ts) removes the partial
+ * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces the copy,
+ * or a job removes it.
  *
- * An unrecorded file might be at the copy's path: a user's file, or a copy whose record was lost in a failover or
- * database restore. The recall never replaces an unrecorded file. An unrecorded file with the same bytes as the tape
- * copy satisfies the recall.
+ * A recall never replaces an unrecorded file at the copy's path, because the file might belong to a user. An unrecorded
+ * file with the same bytes as the tape copy satisfies the recall.
  */
 import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
@@ -48,13 +43,11 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
   since: number;
-  /** Trace contexts of traced recalls, by file id; undefined if no request is traced. */
+  /** Trace contexts of traced recalls, by file id. */
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** One abort signal for each recall; it aborts when the recall, or all work on the drive, must stop. */
+  /** One abort signal for each recall. The signal aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
-  /** Aborts when all recalls in the batch are stopped. */
   signal: AbortSignal;
-  /** Ends the batch when all of its recalls have ended. */
   end(): void;
 }
 
@@ -73,9 +66,10 @@ interface BatchWork {
 /**
  * Reads a batch's files in order, and reports one outcome per recall. If a recall's signal aborts, its outcome is
  * `returned`.
- * @returns a promise that settles when all files are read. The caller must await `written`, which settles when all
- *   outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
- *   (`failure`), the outcome for files that were not read is `returned`
+ *
+ * The returned promise settles when all files are read. The caller must await `written`, which settles when all
+ * outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
+ * (`failure`), the outcome for unread files is `returned`.
  */
 export async function runBatch(
   ctx: Context,
@@ -105,10 +99,7 @@ class BatchRun {
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /**
-   * Promise that settles when all outcomes queued so far are reported. After a failed report, no further outcomes are
-   * reported.
-   */
+  /** Settles when all outcomes queued so far are reported. After a failed report, no further outcomes are reported. */
   private reporting = Promise.resolve();
   /** The error that shows that the whole volume, and not only a single file, is unreadable. */
   failure: VolumeError | undefined;
@@ -169,9 +160,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls and returns their outcomes. If a sync fails, a crash might lose the copy, so
-   * the outcome is marked as uncertain (`isUnseen`). The outcome is also uncertain if an empty directory cannot be
-   * removed. Never rejects.
+   * Syncs the directories of ended recalls and returns the recalls' outcomes. If a sync fails, a crash might lose the
+   * copy, so the outcome is marked as uncertain (`isUnseen`). The outcome is also uncertain if an empty directory
+   * cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -263,7 +254,7 @@ interface CopyWork {
 
 type Identity = { ino: bigint; mtimeNs: bigint };
 
-/** One recall's copy, in the states from OPENED to PLACED. If a step fails, the partial file is removed. */
+/** The copy that one recall writes. If a step fails, the partial file is removed. */
 class RecalledCopy {
   private readonly work: CopyWork;
   private readonly recall: RunningRecall;
@@ -283,12 +274,11 @@ class RecalledCopy {
   }
 
   /**
-   * Changes a recall's state from STARTED to OPENED: opens the copy's directory.
+   * Opens the copy's directory and creates missing directories.
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // after a stall, do not create anything on the disk, because another engine might already have cleaned up after
-    // this recall
+    // after a stall, create nothing on the disk, because another engine might already have recovered this recall
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -296,8 +286,7 @@ class RecalledCopy {
   }
 
   /**
-   * Changes the copy's state from OPENED to READ: reads the whole file. When the returned promise settles, the last
-   * writes to disk might still be pending.
+   * Reads the whole file. When the returned promise settles, the last writes to disk might still be pending.
    * @throws TapeError MEDIA if the tape copy differs from the catalogue
    */
   async read(volume: MountedVolume, signal: AbortSignal): Promise<Sums> {
@@ -326,7 +315,6 @@ class RecalledCopy {
     }
   }
 
-  /** Changes the copy's state from READ to PLACED. */
   async finish(sums: Sums): Promise<RecallOutcome> {
     try {
       const identity = await this.sync();
@@ -337,20 +325,18 @@ class RecalledCopy {
     }
   }
 
-  /** Changes the copy's state from READ to SYNCED. */
   private async sync(): Promise<Identity> {
     return await this.onDisk(() => this.file.finish());
   }
 
   /**
-   * Changes the copy's state from SYNCED to CONFIRMED. An engine that stalls after this step cannot put the copy in
-   * place, because the engine that claims the drive next removes the partial file.
+   * Records the copy's inode and mtime, and confirms the lease. An engine that stalls after this step cannot put the
+   * copy in place, because the drive's next engine removes the partial file.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
   }
 
-  /** Changes the copy's state from CONFIRMED to PLACED. */
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
@@ -403,8 +389,8 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the copy's ctime; null if the ctime cannot be read, which makes later checks compare the checksum. Never
-   * rejects, because the copy is already in place and would make a retry fail.
+   * Returns the copy's ctime; null if the ctime cannot be read. Never rejects, because the copy is already in place and
+   * would make a retry fail.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -416,10 +402,13 @@ class RecalledCopy {
     }
   }
 
-  /** Removes a copy that an earlier recall left without a recorded outcome. @returns whether a copy was removed */
+  /**
+   * Removes a copy that an earlier recall left without a recorded outcome.
+   * @returns whether a copy was removed
+   */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      // the file has been renamed since, so the copy is at another path
+      // the file was renamed, so the copy is at another path
       if (stale.ino === null || stale.path !== this.recall.path) continue;
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
@@ -450,7 +439,6 @@ class RecalledCopy {
     return isEqual ? existing : undefined;
   }
 
-  /** Applies a time limit to an operation on the copy's disk. */
   private onDisk<T>(call: (tick: () => void) => Promise<T>): Promise<T> {
     return callDisk(this.work.lease.calls, this.recall, async (tick) => {
       try {
@@ -461,7 +449,10 @@ class RecalledCopy {
     });
   }
 
-  /** Removes the partial file. @returns whether the partial file no longer exists */
+  /**
+   * Removes the partial file.
+   * @returns whether the partial file no longer exists
+   */
   private async discard(): Promise<boolean> {
     return await this.onDisk(() => this.file.discard()).catch(() => false); // the disk hangs
   }

@@ -12,7 +12,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Milliseconds for which removals can continue after the lease ends; limited, because the database might hang. */
+/**
+ * Milliseconds for which removals can continue after the lease ends. The time is limited, because the database might
+ * hang.
+ */
 const LEASE_MARGIN_MS = 1000;
 
 /** Milliseconds for which failed removals are retried after the lease is lost, and milliseconds between retries. */
@@ -31,10 +34,9 @@ export class Remains {
   }
 
   /**
-   * Returns a function that cleans up after a recall that did not put a copy in place. The function removes empty
-   * directories created for the recall, and the partial file if it might exist (`isUnseen`). The function never
-   * rejects, and returns false if a later job must remove the files. For recalls that end together, the function
-   * examines each directory only once.
+   * Returns a function that cleans up after a failed recall. The function removes empty directories created for the
+   * recall, and the partial file if it might exist (`isUnseen`). The function never rejects, and returns false if a
+   * later job must remove the files. For recalls that end together, the function examines each directory only once.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -56,8 +58,7 @@ export class Remains {
   /**
    * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
    * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute. A
-   * late retry is safe, because no other engine uses the partial file, and any process is allowed to remove an empty
-   * directory.
+   * late retry is safe, because no other engine uses the partial file.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

@@ -1,5 +1,3 @@
-/** Decides whether and when a failed recall is tried again. */
-
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/errors.js';
 import { diskClassOf } from '../../restore-area/failures.js';
 
@@ -23,10 +21,10 @@ const RULES: Record<ErrorClass, Rule> = {
 };
 
 /**
- * Returns the seconds until a failed recall is tried again. Each pause is four times the previous pause.
+ * Returns the seconds until a failed recall is tried again, or undefined if the recall is not tried again. Each pause
+ * is four times the previous pause.
  * @param attempts number of tries before this failure
  * @param random random value from 0 to 1 that spreads the retries of recalls that failed together
- * @returns undefined if the recall is not tried again
  */
 export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
   const rule = RULES[errorClass];
@@ -39,18 +37,15 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
 /**
- * Returns for how many seconds a drive must not visit a volume again after an unexpected error. The pause grows with
- * the number of earlier errors.
+ * Returns the seconds for which a drive must not visit a volume again after an unexpected error. The pause grows with
+ * the number of earlier errors (`before`).
  */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/**
- * Seconds after which a recall is tried again if it failed because too many files were open. The failure does not count
- * as a try.
- */
+/** Seconds after which a recall is tried again if it failed because too many files were open. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
 /** Returns the number of tries, including the first try, after which an error of this class is permanent. */

@@ -1,8 +1,7 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
- * one through the database. A process with more drives than its share releases a drive between visits to volumes. For a
- * few seconds, only processes that requested a drive can claim the released drive. Afterwards, the process that
- * released the drive can claim it again, so that the drive does not stay unused.
+ * one through the database. A process with more drives than its fair share releases a drive between visits to volumes.
+ * For a few seconds, only processes that requested a drive can claim the released drive.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -16,15 +15,14 @@ import {
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /**
- * Seconds after which a request for a drive expires. A process that still needs a drive repeats its request before the
- * request expires.
+ * Seconds after which a request for a drive expires. A process that still needs a drive repeats its request earlier.
  */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
  * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive, this engine
- * keeps its drives for some time (`KEEP_MS`).
+ * keeps its drives for the time `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
@@ -38,14 +36,14 @@ const RELEASE_INTERVAL_MS = 1000;
  */
 const YIELD_MS = 120_000;
 
-/** A process's drive share in one library. Drives are shared separately in each library. */
+/** A process's share of the drives in one library. Drives are shared separately in each library. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
   // all times below are measured by the monotonic clock
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
-  /** When each drive became free for other engines, by drive id. */
+  /** Times at which drives became free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keepsUntil = 0;
   private nextReleaseAt = 0;
@@ -59,8 +57,8 @@ export class DriveShare {
 
   /**
    * Requests a drive for this process. Called periodically, before the process claims a drive.
-   * @returns the ids of free drives for which other engines have priority; undefined if other engines have priority for
-   *   every free drive
+   * @returns the ids of free drives for which other engines have priority; undefined if other engines have priority
+   *   for every free drive
    */
   async listReserved(): Promise<number[] | undefined> {
     if (performance.now() - this.requestedAt >= REQUEST_INTERVAL_MS) await this.writeRequest();
@@ -74,9 +72,8 @@ export class DriveShare {
   }
 
   /**
-   * Must be called only while no volume is mounted in the drive.
-   * @returns whether the caller must release the drive for another engine; true for at most one drive per
-   * `RELEASE_INTERVAL_MS`
+   * Returns whether the caller must release the drive for another engine. Returns true for at most one drive per
+   * `RELEASE_INTERVAL_MS`. Must be called only while no volume is mounted in the drive.
    */
   async mustRelease(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
@@ -127,7 +124,7 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    // set before the write, so that only one of the process's drives writes a request
+    // set the time before the write, so that only one of the process's drives writes a request
     this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),

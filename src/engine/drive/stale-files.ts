@@ -1,9 +1,3 @@
-/**
- * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
- * can no longer put copies in place, and requeues the recalls. Keeps a copy that was put in place but not reported. The
- * file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
- */
-
 import { logFailure, UnavailableError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { endStaleFiles, readStaleFiles, type StaleFile } from '../../domain/recalls/ends.js';
@@ -12,7 +6,11 @@ import type { FailingDisks } from '../../restore-area/failures.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Removes the partial files of recalls that earlier engines left running on the drive, and requeues the recalls. */
+/**
+ * Recovers recalls that earlier engines left running on the drive. Removes the recalls' partial files, so that a
+ * stalled engine can no longer put copies in place, and requeues the recalls. Keeps a copy that was put in place but
+ * not reported. The file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
+ */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const stale = await readStaleFiles(ctx, lease);
   const failing = new Set(stale.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
@@ -25,8 +23,8 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 
 /**
  * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
- * bad recall does not delay the drive or other recalls. If a recall cannot be requeued, the doctor reports it, and the
- * engine that claims the drive next tries to requeue it.
+ * bad recall does not delay the drive. If a recall cannot be requeued, the doctor reports the recall, and the drive's
+ * next engine tries again.
  * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {

@@ -1,9 +1,7 @@
 /**
- * Starts a plan's recalls in batches, reads the files, and records the outcomes.
- *
- * The next batch's recalls are started while a batch is being read, so that the drive does not wait for the database.
- * Outcomes are written to the database in order. After a failed write, no further outcomes are written. The engine that
- * claims the drive next recovers recalls that are still RUNNING.
+ * Starts a plan's recalls in batches, reads the files, and records the outcomes. The next batch's recalls are started
+ * while a batch is being read, so that the drive does not wait for the database. After a failed write to the database,
+ * no further outcomes are written. The engine that claims the drive next recovers recalls that are still RUNNING.
  */
 
 import { count } from '../../core/signals.js';
@@ -28,8 +26,8 @@ import { countEnded } from './recall-counts.js';
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
- * Writes the outcomes of recalls to the database, in order. The methods do not wait for the writes, and do not throw;
- * the caller must await `written`.
+ * Writes the outcomes of recalls to the database, in order. The methods do not wait for the writes, and do not throw.
+ * The caller must await `written`.
  */
 class OutcomeWriter {
   private readonly ctx: Context;
@@ -43,7 +41,7 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Promise that settles when all queued writes have ended, and rejects with the first failed write's error. */
+  /** Settles when all queued writes have ended, and rejects with the first failed write's error. */
   get written(): Promise<unknown> {
     return this.last;
   }
@@ -51,8 +49,7 @@ class OutcomeWriter {
   /**
    * Queues the outcomes of recalls to be written.
    * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
-   *   changed a file, the recall's outcome is replaced by `returned`, because the outcome says nothing about the
-   *   volume's current contents
+   *   changed a file, `judge` receives `returned` as the recall's outcome
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -73,7 +70,6 @@ class OutcomeWriter {
     this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
   }
 
-  /** Queues a write. Writes run in the order in which they are queued. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // `written` rejects with this error
@@ -136,9 +132,8 @@ export class BatchReader {
   }
 
   /**
-   * Reads a batch's files.
-   * @returns a promise that settles when all files are read. The result's `failure` is the error that made the volume
-   *   unreadable, if any. The promise `written` settles when the copies are written and the batch has ended
+   * Reads a batch's files. The returned promise settles when all files are read. Its result contains the error that
+   * made the volume unreadable (`failure`), and a promise (`written`) that settles when the batch has ended.
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();

@@ -1,7 +1,3 @@
-/**
- * Compares tape copies with the catalogue while a drive is idle. Stops after the current copy if a recall is waiting.
- */
-
 import { isExhausted } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import {
@@ -24,10 +20,10 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * Verifies the unconfirmed tape copies on one volume.
+ * Verifies the unconfirmed tape copies on one volume. Stops after the current copy if a recall is waiting.
  * @param how.failures counts failed mounts, which are not recorded as tape copy errors
- * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies are
- *   confirmed
+ * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies
+ *   are confirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(

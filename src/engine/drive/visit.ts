@@ -1,4 +1,4 @@
-/** A drive's visit to one volume: reads it batch by batch until other volumes are due. */
+/** A drive's visit to one volume: the drive reads the volume batch by batch until other volumes are due. */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';

@@ -28,7 +28,7 @@ export interface Job {
  * Minimum pause between a job's runs, in milliseconds. Limits the database load if each batch of files sends a signal.
  */
 const MIN_PAUSE_MS = 200;
-/** Maximum milliseconds before a signal starts the next run, because a user might be waiting for the job's result. */
+/** Maximum pause in milliseconds before a signal starts the next run. A user might be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay, in milliseconds, between one job's first run and the next job's first run. */
