@@ -25,5 +25,5 @@ export function rowTaker<Row>(fields: object, prefix: string): (flat: object) =>
   };
 }
 
-/** The file fields that most lists need. Reading all fields would take more processor time. */
+/** The file fields that most lists need. */
 export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

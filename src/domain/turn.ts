@@ -1,8 +1,7 @@
 /**
  * Limits how many database connections are occupied by operations that change data. A change occupies a connection
- * while it waits for locked rows, or for the catalogue lock during an import. Waiting callers therefore share a limited
- * number of connections fairly. Short changes have separate connections, so that an operator can always suspend a
- * drive, volume or user.
+ * while it waits for a lock. Waiting callers therefore share a limited number of connections fairly. Short changes have
+ * separate connections, so that an operator can always suspend a drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -12,7 +11,6 @@ import type { Context } from './context.js';
 
 /**
  * Limiters for GraphQL queries and for changes. A change's limiter depends on the lock that the change might wait for.
- * Changes that never wait long use the limiter `short`.
  */
 const limiters = {
   catalogue: 'takers',
@@ -40,7 +38,10 @@ export async function withSlot<T>(
   }
 }
 
-/** Runs a transaction in one of the caller's limiter slots. @throws the errors of `withSlot` */
+/**
+ * Runs a transaction in one of the caller's limiter slots.
+ * @throws the errors of `withSlot`
+ */
 export async function transactionInTurn<T>(
   ctx: Context,
   { waitsFor, name }: { waitsFor: keyof typeof limiters; name: string },

@@ -57,7 +57,7 @@ export class DriveGroups {
     });
   }
 
-  /** @param count number of drives to start @param stop signal after which the drives do not start new work */
+  /** @param stop signal after which the drives do not start new work */
   async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
@@ -88,7 +88,6 @@ export class DriveGroups {
     for (const { failures } of this.groups) failures.endPauses();
   }
 
-  /** Promise that settles when all drives are released. */
   get ended(): Promise<unknown> {
     return Promise.all([...this.groups].map(({ ended }) => ended));
   }

@@ -58,7 +58,7 @@ export class FollowedLibraries {
     const { id, name } = library;
     const own = { key: this.options.keyOf(library), stop: new AbortController() };
     const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
-    setMaxListeners(0, stop); // allow any number of listeners, because every drive adds one
+    setMaxListeners(0, stop);
     this.present.set(id, own);
     const work = this.options
       .work(library, stop)

@@ -1,6 +1,6 @@
 /**
- * Fair-share accounting: counts the seconds that drives spend mounting volumes and reading files for each quota. The
- * count decays with a half-life of one day.
+ * Counts the seconds that drives spend mounting volumes and reading files for each quota. The count decays with a
+ * half-life of one day.
  */
 
 import { locking } from '../../db/locks.js';
@@ -23,7 +23,6 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
-/** Returns the decayed drive seconds of each quota, by quota id. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,

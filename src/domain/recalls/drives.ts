@@ -1,9 +1,7 @@
 /**
  * Tape drives and their leases. At most one engine holds a drive's lease. Leases expire by the database server's clock.
- * Each time an engine claims a drive, the drive's epoch increases. A write under an older epoch has no effect.
- *
- * After a failover or a restore from a backup, the database might lack the latest claims. Epochs are set from the
- * clock, so that no epoch is used twice.
+ * Each time an engine claims a drive, the drive's epoch increases. A write under an older epoch has no effect. Epochs
+ * are set from the clock, so that restoring the database from a backup does not repeat an epoch.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -46,7 +44,6 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
 export interface DriveRange {
   id: number;
   name: string;
-  /** Number of drives in the library. Drive numbers begin at 1. */
   drives: number;
 }
 
@@ -61,9 +58,9 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Leases a drive that no running engine has leased. Concurrent engines lease different drives.
+ * Leases a drive that no running engine has leased.
  * @param claim.of drives that the engine can claim. By default, drives with an expired lease, and free drives with
- *   running recalls.
+ *   running recalls
  * @param claim.except drives that the engine has already leased
  */
 export async function claimDrive(
@@ -143,7 +140,6 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Returns whether another drive in the same library has recently read a file. */
 export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
@@ -151,24 +147,18 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
   return rowCount !== 0;
 }
 
-/** An engine process that uses drives in one library. */
 export interface EngineProcess {
-  /** Id under which the process claims drives. */
   id: string;
   engineId: string;
   host: string;
   library: Pick<DriveRange, 'id' | 'name'>;
-  /** Maximum number of drives that the process claims. */
   drives: number;
   /** Highest drive number that the process can claim. */
   reach: number;
   weight: number;
 }
 
-/**
- * Seconds to keep a process's row after its request for a drive has expired. The row of a process that holds a drive is
- * always kept.
- */
+/** Seconds to keep the row of a process that holds no drive after its request for a drive has expired. */
 const KEPT_SECONDS = 60;
 
 /**
@@ -188,10 +178,7 @@ export async function deleteEngineProcess(ctx: Context, id: string): Promise<voi
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
 
-/**
- * Deletes the rows of killed engine processes. A process that was only paused inserts its row again before it claims a
- * drive.
- */
+/** Deletes the rows of killed engine processes. */
 export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (

@@ -1,5 +1,3 @@
-/** Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive. */
-
 import type { ErrorClass } from '../../core/errors.js';
 import type { Move } from '../../core/stages.js';
 import { addSeconds } from '../../core/time.js';
@@ -36,10 +34,7 @@ import { advanceRequests } from '../requests/progress.js';
 import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import type { Lease } from './drives.js';
 
-/**
- * Result of a recall. If `isUnseen` is set, the recall might have left partial files on the disk. A job later searches
- * the disk for partial files.
- */
+/** Result of a recall. If `isUnseen` is set, the recall might have left partial files on the disk. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
   /**
@@ -58,7 +53,7 @@ type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
  * Result of a recall that must be repeated: an import changed the file, or the file switched to its other tape copy
- * (`isTurned`). A copy that the recall has restored (`copy`) contains the old version and is removed.
+ * (`isTurned`). A copy that the recall has restored (`copy`) is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -127,8 +122,8 @@ async function findRunUnder(
 }
 
 /**
- * Compares each recall's result with the file's current state in the catalogue. Recalls of withdrawn files fail instead
- * of being retried.
+ * Compares each recall's result with the file's current catalogue entry. Recalls of withdrawn files fail instead of
+ * being retried.
  */
 async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
@@ -168,8 +163,7 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Changes each file's stage according to its recall's result. Copies of files that no request contains, and copies of
- * outdated versions, are removed immediately.
+ * Changes each file's stage according to its recall's result.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
@@ -202,8 +196,8 @@ async function moveFinished(
 }
 
 /**
- * Accepts a file on disk that Tapegate did not create, but that is identical to the recalled file. Tapegate does not
- * count the file as its own copy, and never removes the file.
+ * Accepts a file on disk that Tapegate did not create, but that is identical to the recalled file. Tapegate never
+ * removes the file.
  */
 async function acceptUnrecorded(
   ctx: Context,
@@ -307,7 +301,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // another transaction might have ended the last request for a file, so delete recalls that no live request needs
+  // another transaction might have ended the last request for a file
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnrequested}`,
@@ -369,10 +363,7 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
   );
 }
 
-/**
- * Requeues recalls that earlier holders of the drive left running. A job then searches for partial files left by these
- * recalls.
- */
+/** Requeues recalls that earlier holders of the drive's lease left running. */
 export async function endStaleFiles(
   ctx: Context,
   lease: Lease,

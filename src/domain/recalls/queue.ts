@@ -90,7 +90,6 @@ const PLANNED_FILES = 5000;
 /**
  * Returns a volume's waiting recalls in the order of their tape positions. Recalls without a known position come last,
  * ordered by path. Each file appears once, with the user of its highest-priority request.
- * @param queue.users users whose requests are considered
  */
 export async function readVolumeQueue(
   ctx: Context,
@@ -114,7 +113,7 @@ export async function readVolumeQueue(
 
 /**
  * Returns an SQL join (`w`) that yields the user and priority of the highest-priority request for a recall's file.
- * Ignores suspended users, and users that are not listed.
+ * Considers only the listed users, without suspended users.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -138,8 +137,8 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns the offsets in bytes at which files begin on a volume. Runs as a separate query: in a join with the queue, a
- * wrong row estimate could make PostgreSQL compare every pair of rows.
+ * Returns the offsets in bytes at which files begin on a volume. Runs as a separate query, because PostgreSQL might
+ * compare every pair of rows in a join with the queue.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
@@ -171,10 +170,7 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
   return `${requestId}/${fileId}`;
 }
 
-/**
- * Returns the number of tries and the last error of each request file's recall, by request file key. Request files
- * without a recall are omitted.
- */
+/** Returns the number of tries and the last error of each request file's recall, by request file key. */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
@@ -186,7 +182,7 @@ export async function readTries(ctx: Context, requestFiles: readonly RequestFile
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Returns, for each file id, the trace context of the first traced request that waits for the file. */
+/** Returns the trace context of the first traced request that waits for each file, by file id. */
 export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
   if (fileIds.length === 0) return new Map();
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
@@ -202,7 +198,6 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
 /**
  * Returns the files whose running recalls must stop. A recall must stop if no request contains the file, the file has
  * changed, or the drive, volume, disk, library or user is suspended.
- * @param engineIds ids of processes that have claimed drives
  */
 export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
   const rows = await queryByKeys<{ fileId: bigint }>(
@@ -220,26 +215,21 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
   return rows.map((row) => row.fileId);
 }
 
-/**
- * SQL condition that no drive can read a volume (`v`): the volume, its library, or all of the library's drives are
- * suspended.
- */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
   OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)
   OR NOT EXISTS (SELECT FROM drive d WHERE d.library_id = v.library_id
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must be failing before its files switch to their other copies. Files are not switched
- * earlier, because the volume might recover, a switch is permanent, and reading the other copy might cost money.
+ * Seconds for which a volume must have been failing before its files switch to their other tape copies. A switch is
+ * permanent, and the volume might recover.
  */
 const PATIENCE_SECONDS = 300;
 
 const TURNED = 1000;
 
 /**
- * Switches waiting files on unreadable volumes to their other tape copies, without recording an error for the
- * unreadable copies.
+ * Switches waiting files on unreadable volumes to their other tape copies.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

@@ -32,10 +32,7 @@ export interface RunningRecall extends FileAttributes {
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
-  /**
-   * Number of tries that no longer count, for example because the volume was resumed or the file switched to its other
-   * tape copy.
-   */
+  /** Number of tries that no longer count, for example because the volume was resumed. */
   earlierTries: number;
   diskId: number;
   mountpoint: string;
@@ -43,8 +40,8 @@ export interface RunningRecall extends FileAttributes {
 
 /**
  * Starts waiting recalls on a drive: reserves room on disk, sets the files' stage to RESTORING, and sets the requests'
- * start times. Skips recalls that are no longer waiting or must not begin yet, and files on other volumes. If no
- * restore disk has room for a file, skips the file and records why.
+ * start times. Skips recalls that are no longer waiting or must not begin yet. If no restore disk has room for a file,
+ * skips the file and records why.
  * @param what.stagedAt id of a staging library. If given, starts recalls of files that this library has staged, from
  *   any volume
  * @returns the started recalls, in the order of `fileIds`
@@ -54,7 +51,7 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
-  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
+  const seen = await measureDisks(ctx, measure);
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
     // do not lock requests that have started, because other transactions might be ending their recalls
@@ -165,8 +162,8 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
 }
 
 /**
- * Locks the recalls that are still waiting. The caller must have locked the files. @returns the waiting recalls, in the
- * order of `fileIds`
+ * Locks the recalls that are still waiting. The caller must have locked the files.
+ * @returns the recalls in the order of `fileIds`
  */
 async function lockWaiting(
   ctx: Context,
@@ -210,8 +207,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. If a copy on disk was
- * changed, its request files wait until an engine has checked the copy.
+ * Deletes recalls of files that are already on disk, and marks the request files ON_DISK. Request files of changed
+ * copies wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -250,9 +247,9 @@ interface Wanted {
 }
 
 /**
- * Chooses restore paths for files whose logical paths are taken. A path is taken if a renamed file's copy or a changed
- * copy exists at the path. A path is also taken if the disk's file system treats another copy's path as equal. Chosen
- * paths begin with a reserved name that no catalogue path contains. The caller must have locked the files.
+ * Chooses restore paths for files whose logical paths are taken. A path is taken if another copy exists at the path, or
+ * at a path that the disk's file system treats as equal. Chosen paths begin with a reserved name that no catalogue path
+ * contains. The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
@@ -275,10 +272,6 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/**
- * Returns the id of each file's newest row in the table kept_copy, which lists changed copies that Tapegate kept on
- * disk.
- */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
     sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,

@@ -1,7 +1,6 @@
 /**
- * Creates requests. A new request is rejected if its quota has no room for the requested files in the catalogue. Each
- * transaction holds the catalogue lock (`lockCatalogue`), so that a new request does not miss files of a concurrent
- * import.
+ * Creates requests. Each transaction holds the catalogue lock (`lockCatalogue`), so that a new request does not miss
+ * files of a concurrent import.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -38,7 +37,6 @@ import { settleRequests } from './request-files.js';
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export interface CreateRequestInput extends LimitsInput {
-  /** User whose quota is charged. */
   quota: string;
   /** A plain, case-sensitive substring of logical paths. The input must contain either a pattern or a list of files. */
   pattern?: string | null | undefined;
@@ -64,9 +62,8 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for one part of a stage request. If a file cannot be staged, records why, and the file never joins
- * the request.
- * @returns the request's id; undefined if no request was created, because no file can be staged
+ * Creates a request for one part of a stage request. If a file cannot be staged, records why.
+ * @returns the request's id; undefined if no file can be staged
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */
 export async function createForStageRequest(
@@ -79,7 +76,6 @@ export async function createForStageRequest(
 
 interface Created {
   id: number | undefined;
-  /** Number of files that already had a restored copy when the request was created. */
   restored: number;
 }
 
@@ -186,7 +182,7 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files cannot be combined: give only one');
   if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
-  checkSelectionSize(ctx, pattern, files); // check the number of paths before checking each path
+  checkSelectionSize(ctx, pattern, files);
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
@@ -245,7 +241,7 @@ interface StoredRow extends Stored {
   bytes: string;
 }
 
-/** Requested files: a pattern, or a list of distinct paths. */
+/** A pattern, or a list of distinct paths. */
 export interface FileSelection {
   pattern: string;
   files: readonly string[] | undefined;
@@ -264,10 +260,6 @@ interface NewRequest {
   last: string | null;
 }
 
-/**
- * Returns the statement that inserts a request.
- * @param condition SQL condition; if false, the statement inserts nothing
- */
 function insertRequest(
   ctx: Context,
   { selection, label, now, retention, first, last, limits, quota }: NewRequest,
@@ -284,7 +276,7 @@ function insertRequest(
 
 /**
  * Stores a request that lists its files. Known paths become request files; unknown paths become unresolved paths.
- * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
+ * @throws InvalidInputError, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
   ctx: Context,
@@ -295,7 +287,6 @@ async function storeListed(
   const { quota, user } = request;
   const [row] = await tx.query<StoredRow & { unknown: number; unresolvedPaths: number | null }>(
     prepared(
-      // use one statement, so that each path becomes either a request file or an unresolved path
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
@@ -326,19 +317,19 @@ async function storeListed(
 
 /**
  * Stores a request for the files whose path contains the pattern.
- * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
+ * @throws InvalidInputError, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
-  await checkPatterns(ctx, tx, request.quota); // check the number of patterns before the slow search
+  await checkPatterns(ctx, tx, request.quota);
   const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes); // check the quota before the slow insertion
+  await checkRoom(tx, request.quota, bytes);
   const [added] = await tx.query<{ bytes: string }>(
     sql`WITH added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size)
@@ -381,7 +372,6 @@ async function storeFitting(
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow>(
-    // use one statement, so that each file is either requested or recorded with its problem
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
@@ -412,7 +402,6 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-/** Returns a query that selects a stage request's files. */
 export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);

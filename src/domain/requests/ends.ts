@@ -18,7 +18,6 @@ import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
  * Ends a request immediately, releases its files and refunds its quota. Does nothing if the request has already ended.
- * @returns the request's id
  * @throws NotFoundError
  */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
@@ -31,10 +30,6 @@ export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   return id;
 }
 
-/**
- * Ends all requests past their retention.
- * @returns the number of ended requests
- */
 export async function expireRequests(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'expireRequests', async (tx) => {
     return await endRequests(ctx, tx, sql`r.retention <= ${ctx.now()}`, 'EXPIRED');
@@ -55,7 +50,6 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns an SQL expression that is true if any live request is overdue. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -92,7 +86,7 @@ export async function endRequests(
 }
 
 /**
- * Removes waiting recalls that no live request needs. Engines stop unneeded running recalls.
+ * Removes waiting recalls that no live request needs.
  * @param files a query that returns the released files' ids
  */
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
@@ -104,7 +98,6 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   tx.send(plannedFreely());
 }
 
-/** The caller must either list paths or give a substring to match. */
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
@@ -114,11 +107,9 @@ interface ReleaseFilesInput {
 
 /**
  * Releases a request's files and unresolved paths, in any state. If a substring is given, also releases excluded files
- * whose paths are not recorded. Released files never join the request again, even if the request is revived. If no file
- * remains, the request is complete. Releasing a file again has no effect. The first release of a path that was never in
- * the catalogue deletes the path, so a second release is rejected.
+ * whose paths are not recorded. Released files never join the request again, even if the request is revived. Releasing
+ * a file again has no effect.
  * @param how.mayHaveEnded whether to accept an ended request, whose files are already released
- * @returns the request's id
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, the request is unchanged
  */
@@ -214,7 +205,6 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 /**
  * Deletes the chosen unresolved paths. If the catalogue contains a path's file, adds a released request file, so that
  * the request's pattern does not add the file again.
- * @returns the number of deleted paths, and how many deleted paths were unknown
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

@@ -2,14 +2,13 @@
  * Limits the number of rows for excluded files, which match a request's pattern but do not fit into the request or its
  * quota.
  *
- * A user can have thousands of patterns, and an import can add thousands of files that match all patterns. Recording
- * each excluded file would take millions of rows, and would block new requests during the import. Each user therefore
- * has at most `limits.excludedPaths` recorded paths. For further excluded files, a request stores only the size of the
- * smallest unrecorded file (`excluded_size`). When a request has room for a file of this size, joins.ts searches the
- * catalogue for the request's pattern.
+ * Recording each excluded file could take millions of rows, and would block new requests during an import. Each user
+ * therefore has at most `limits.excludedPaths` recorded paths. For further excluded files, a request stores only the
+ * size of the smallest unrecorded file (`excluded_size`). When a request has room for a file of this size, joins.ts
+ * searches the catalogue for the request's pattern.
  *
- * Each file that joins a request needs a row, too. An import therefore adds at most `limits.importJoins` files to a
- * user's requests. joins.ts adds further files later, in steps that do not block new requests.
+ * An import adds at most `limits.importJoins` files to a user's requests. joins.ts adds further files later, in steps
+ * that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -26,7 +25,6 @@ interface OpenPattern {
   quotaId: number;
 }
 
-/** Number of excluded paths recorded for a quota's live requests, counted up to the limit. */
 const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
@@ -35,7 +33,7 @@ const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedP
 
 /**
  * Updates the smallest unrecorded file's size in each request whose pattern matches more files than an import is
- * allowed to add (`limits.importJoins`). The caller must have locked the requests.
+ * allowed to add. The caller must have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
@@ -45,8 +43,8 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes excluded files from the temporary table `joining` if no further paths can be recorded for their quota. Keeps
- * the first files, ordered by request and path. The caller must have locked the requests.
+ * Removes excluded files from the temporary table `joining` if no further paths can be recorded for their quota. The
+ * caller must have locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -78,7 +76,6 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
 /**
  * Adds released request files for unrecorded files whose path contains the substring, so that the request's pattern
  * does not add these files again.
- * @returns the number of added request files
  */
 export async function releaseUnrecorded(
   tx: Transaction,
@@ -113,8 +110,7 @@ const MAX_BLOCKED_MS = 20;
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
  * `limits.importJoins` files for each user. If more files match, an extra row (`is_over`) for each page of files
- * contains the request's smallest excluded file. Skips requests that an earlier call in the same transaction has
- * searched.
+ * contains the request's smallest excluded file.
  * @param of.files a query that returns the files' ids
  * @param of.as a table with the files' ids, paths and sizes
  * @param isOpenPattern SQL condition that selects requests (`r`)
@@ -154,7 +150,6 @@ export async function findMatched(
   await tx.query(sql`ANALYZE matched`);
 }
 
-/** Makes the transaction search all requests again in its next `findMatched` call. */
 export async function resetMatched(tx: Transaction): Promise<void> {
   await tx.query(sql`DROP TABLE IF EXISTS pg_temp.matched, pg_temp.searched`);
 }
@@ -168,16 +163,11 @@ function createPause(): () => Promise<void> {
   };
 }
 
-/**
- * Compares files with patterns and stores the matches.
- * @param of.taken number of matches that are already stored, by quota id
- */
 async function matchFiles(
   ctx: Context,
   tx: Transaction,
   of: { files: Sql; as: Sql; patterns: readonly OpenPattern[]; taken: Map<number, number> },
 ): Promise<void> {
-  // comparing one pattern with one path takes about 60 ns
   const open = new Map(of.patterns.map((pattern) => [pattern.id, pattern]));
   const take = ({ quotaId }: OpenPattern) => {
     const count = (of.taken.get(quotaId) ?? 0) + 1;
@@ -231,21 +221,15 @@ class MatchBuffer {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** Returns whether a file on the current page was already excluded from the request. */
   isOver({ id }: OpenPattern): boolean {
     return this.excluded.has(id);
   }
 
-  /** Stores the file if it is the request's smallest excluded file on the current page. */
   addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
     const excluded = this.excluded.get(requestId);
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);
   }
 
-  /**
-   * Adds a row for each request's smallest excluded file on the finished page.
-   * @returns the requests' ids
-   */
   endPage(): number[] {
     const ids = [...this.excluded.keys()];
     for (const [requestId, { id }] of this.excluded) this.rows.push({ requestId, fileId: id, isOver: true });

@@ -1,7 +1,7 @@
 /**
- * Adds files to existing requests, and charges the requests' quotas. If a file exceeds a limit of the request, or does
- * not fit into the quota, the file is recorded as excluded. A released file never joins the request again. All
- * functions run under the catalogue lock, so that they do not miss files of a concurrent import.
+ * Adds files to existing requests, and charges the requests' quotas. A file that exceeds a limit of the request, or
+ * does not fit into the quota, is recorded as excluded. A released file never joins the request again. All functions
+ * run under the catalogue lock, so that they do not miss files of a concurrent import.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -24,8 +24,8 @@ import { settleRequestFiles } from './request-files.js';
 
 /**
  * Adds files to live requests whose unresolved paths include the files' paths. If the files are new (`isNew`), also
- * adds the files to requests whose pattern matches. Files join a request in path order until a file exceeds a limit.
- * The requests of a quota are filled one after another until a file does not fit into the quota.
+ * adds the files to requests whose pattern matches. Files join a request in path order until a file exceeds a limit or
+ * does not fit into the quota.
  * @param files a query that returns the files' ids
  * @param options.which SQL condition that selects requests (`r`)
  */
@@ -48,8 +48,7 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * be created while the catalogue is locked. With 1,000 patterns and 100,000 files, the comparison takes 7 s.
  *
  * No match is missed. Under the catalogue lock, `findJoining` compares the patterns of requests that were created or
- * revived in the meantime. Later requests wait for the lock, and then see the committed files. `findJoining` also
- * checks again that each matching request is live and is allowed to contain the file.
+ * revived in the meantime. Later requests wait for the lock, and then see the committed files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
@@ -130,7 +129,6 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Reduces the quotas' counts of unknown paths by the number of paths that the catalogue now contains. */
 async function subtractResolved(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
@@ -141,7 +139,6 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files that exceed a limit of their request, so that the quota is not charged for them. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -193,8 +190,8 @@ async function storeTaken(tx: Transaction): Promise<void> {
 }
 
 /**
- * Records excluded files. The recorded reason is QUOTA_FULL if any of the request's files does not fit into the quota,
- * and otherwise LIMIT.
+ * Records excluded files. The reason is QUOTA_FULL if any of the request's files does not fit into the quota, and
+ * otherwise LIMIT.
  */
 async function recordExcluded(tx: Transaction): Promise<void> {
   await tx.query(
@@ -210,10 +207,7 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Adds the files of a request's unresolved paths if the request and its quota now have room. @returns whether any file
- * was added
- */
+/** Adds the files of a request's unresolved paths if the request and its quota now have room. */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -274,7 +268,6 @@ export async function joinUnresolved(ctx: Context): Promise<void> {
     await transaction(ctx.db.pool, 'joinUnresolved', (tx) => joinUnrecorded(ctx, tx, request));
 }
 
-/** Selects live requests that have room for unrecorded excluded files. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.excluded_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.excluded_size <= q.size
@@ -283,7 +276,6 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/** Adds unrecorded files to a request, and updates the size of the smallest unrecorded file. */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
@@ -333,8 +325,7 @@ export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<
 
 /**
  * Updates a revived request's excluded paths if their files were withdrawn, renamed or purged after the request ended.
- * Deletes or marks paths in the same way as `resetWithdrawnPaths`. The caller must have locked the request, and must
- * count its unknown paths afterwards.
+ * The caller must have locked the request, and must count its unknown paths afterwards.
  */
 export async function resetMissingPaths(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
@@ -346,13 +337,12 @@ export async function resetMissingPaths(tx: Transaction, requestId: number): Pro
 }
 
 /**
- * Renames the excluded paths of files in the temporary table `leaving`, unless path rules exclude the new path from the
- * request. The caller must have locked the requests and their quotas.
+ * Renames the excluded paths of files in the temporary table `leaving`, unless path rules exclude the new path. The
+ * caller must have locked the requests and their quotas.
  */
 export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcluded = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
   await excludeByRules(tx, requestIds);
-  // delete the old path if the new path is already an unresolved path of the request
   await tx.query(
     sql`DELETE FROM unresolved_path a USING leaving l WHERE ${isExcluded}
           AND EXISTS (SELECT FROM unresolved_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
@@ -360,10 +350,6 @@ export async function renameExcludedPaths(tx: Transaction, requestIds: readonly 
   await tx.query(sql`UPDATE unresolved_path a SET path = l.new_path FROM leaving l WHERE ${isExcluded}`);
 }
 
-/**
- * Updates excluded paths of renamed files if path rules exclude the new path. In a request with a pattern, deletes the
- * old path. In a request that lists paths, marks the old path UNKNOWN.
- */
 async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
     AND r.id = a.request_id AND NOT ${isAllowedIn('REQUEST')}`;
@@ -379,8 +365,8 @@ async function excludeByRules(tx: Transaction, requestIds: readonly number[]): P
 }
 
 /**
- * Removes a renamed file's new path from the unresolved paths
- * of each request that contains the file or has released it. The caller must have locked the requests and their quotas.
+ * Removes a renamed file's new path from the unresolved paths of each request that contains the file. The caller must
+ * have locked the requests and their quotas.
  */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

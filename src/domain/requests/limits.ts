@@ -1,7 +1,3 @@
-/**
- * Limits of a single request, independent of its quota. A limit protects against a pattern that matches too many files.
- */
-
 import { InvalidInputError } from '../../core/errors.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
@@ -21,7 +17,10 @@ export interface LimitsInput {
 
 const MAX_FILES = 2 ** 31 - 1;
 
-/** Returns a request's new limits. Omitted limits keep their current values. @throws InvalidInputError */
+/**
+ * Returns a request's new limits. Omitted limits keep their current values.
+ * @throws InvalidInputError
+ */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
   const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
   if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
@@ -32,7 +31,7 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 
 /**
  * Checks the limits for files that can only be accepted or rejected together, such as a new request's files.
- * @throws InvalidInputError with the limit and the number of files or bytes
+ * @throws InvalidInputError
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {
   const { maxFiles, maxBytes } = limits;

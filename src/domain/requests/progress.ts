@@ -7,12 +7,10 @@ import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { queueMail } from '../notifications/mail/notifications.js';
 
-/** Columns that count request files (`h`) and add up their sizes. */
 export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** SQL condition that all of a request's files are on disk or have failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
@@ -45,7 +43,6 @@ export function hasBegun(which = sql`true`): Sql {
 /**
  * Recounts live requests and updates their states and times in one statement. The caller must have locked the requests,
  * and must have chosen PostgreSQL's planner settings (db/planning.ts).
- * @param options.queuesMail whether to queue emails that are due
  */
 export async function recountAndAdvance(
   ctx: Context,
@@ -110,7 +107,6 @@ export async function advanceRequests(
 
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/** Maximum number of log lines if many requests reach a step, such as `started`, at the same time. */
 const MAX_LINES = 100;
 
 /** Logs, after the commit, that requests have reached a step. */
@@ -132,7 +128,6 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/** Logs which live requests got their first file or finished at time `now`. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

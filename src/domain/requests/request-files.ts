@@ -1,5 +1,5 @@
 /**
- * Request files: the files of a request and their states. All functions run in the caller's transaction.
+ * Request files: the files of a request and their states.
  *
  * A transaction that changes a file locks the file's row first, and then reads request files in another statement. A
  * transaction that adds request files first locks the files that are not ONTAPE, and then reads the stages of all
@@ -18,8 +18,8 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy is
- * not recalled until an engine has checked the copy (disks/removals.ts). Updates the requests' counts and states, and
- * queues emails that are due. The caller must have locked the requests, which must be live. Repeated calls are safe.
+ * not recalled until an engine has checked the copy. Updates the requests' counts and states, and queues emails that
+ * are due. The caller must have locked the requests, which must be live.
  * @param options.queuesMail false if no email can be due
  * @param options.isNew true if no file can have been withdrawn
  */
@@ -30,7 +30,7 @@ export async function settleRequests(
   { queuesMail = true, isNew = false }: { queuesMail?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  const now = ctx.now(); // read the time only once, so that all changes have the same time
+  const now = ctx.now();
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
   const waiting = waitingByKeys(which);
   const statements = [lockNotOnTape(waiting), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
@@ -77,10 +77,6 @@ export async function settleRequestFiles(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/**
- * Selects waiting request files (`h`) whose files (`f`) meet the condition, ordered by file id. The optional clause
- * `lock` locks the files.
- */
 type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
 
 const waitingTogether =
@@ -89,9 +85,7 @@ const waitingTogether =
     sql`request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/**
- * Selects the same rows as `waitingTogether`, but makes PostgreSQL look up each file by key, regardless of statistics.
- */
+/** Makes PostgreSQL look up each file by key, regardless of statistics. */
 const waitingByKeys =
   (which: Sql): WaitingRows =>
   (condition, lock = empty) =>
@@ -152,7 +146,10 @@ function containsOneOf(fileIds: readonly bigint[]): Sql {
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
 }
 
-/** Locks the live requests that contain any of the files. @returns the requests' ids */
+/**
+ * Locks the live requests that contain any of the files.
+ * @returns the requests' ids
+ */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, containsOneOf(fileIds));
 }

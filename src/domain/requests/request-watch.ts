@@ -23,7 +23,6 @@ import { holdsText } from '../match.js';
 import { allow, isVisibleQuota, rightsKey } from '../policy.js';
 import { getRequest, notFound } from './rows.js';
 
-/** Progress of a request. Sizes are in bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A client that reconnects can resume after this event. */
   eventId: bigint;
@@ -35,7 +34,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** The file's previous stage; null in a report of the current stage at the beginning of the watch. */
+  /** The file's previous stage; null in a report of the current stage. */
   from: Stage | null;
   to: Stage;
 }
@@ -92,7 +91,6 @@ const NO_ID_YET = 2n ** 63n - 1n;
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
-/** Maximum number of attempts to read a state in which all events have ids. */
 const MAX_READS = 5;
 
 /**
@@ -123,7 +121,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
   }
 }
 
-/** Checks the event id after which a watcher resumes. Rejects an id beyond the newest event. */
+/** Rejects an event id beyond the newest event. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -133,7 +131,6 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be an event id, from 0 to ${newest}, not ${after}`);
 }
 
-/** Returns whether the request's user, or a volume or library that the request needs, is suspended. */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
@@ -185,8 +182,8 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage. If
- * neither a request nor `match` is given, yields only the changes, for all files.
+ * Yields the stages of a request's files, or of files whose path contains `match`, and then each change of stage.
+ * Without a request or `match`, yields only the changes, for all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -225,7 +222,6 @@ export async function* watchStages(
   }
 }
 
-/** Finds events to skip, because pages that were already reported include the events' effects. */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();

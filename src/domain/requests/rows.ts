@@ -32,8 +32,8 @@ export function isEnded(state: RequestState): boolean {
 }
 
 /**
- * Locks a request so that the caller can change it. @throws NotFoundError, also if the caller is not allowed to see the
- * request; ForbiddenError
+ * Locks a request so that the caller can change it.
+ * @throws NotFoundError, also if the caller is not allowed to see the request; ForbiddenError
  */
 export async function lockOwnRequest(
   ctx: Context,
@@ -72,8 +72,8 @@ interface RequestWithQuota extends Request {
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
 /**
- * Returns the columns of a request and its quota (`RequestWithQuota`). @param alias the request table's alias; the
- * quota table's alias is `q`
+ * Returns the columns of a request and its quota.
+ * @param alias the request table's alias. The quota table's alias is `q`
  */
 function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
@@ -99,7 +99,10 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
   return toRequest(row);
 }
 
-/** Parses a request id. @throws NotFoundError if the text is not an id */
+/**
+ * Parses a request id.
+ * @throws NotFoundError if the text is not an id
+ */
 export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (!(id <= 0x7fffffff)) throw notFound(quote(text));
@@ -212,9 +215,6 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/**
- * Reads a request with its first request files and first unresolved paths, each limited to one row more than a page.
- */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
     r.notify_on_last_file AS "notifyOnLastFile", p.paths
@@ -248,7 +248,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by id, regardless of statistics.
+ * Returns a page of files for each request.
  * @param how.isCommon whether to read only the fields in `commonFileFields`
  */
 export async function readRequestFiles(
@@ -311,10 +311,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/**
- * Counts each request's files that are at their primary path, by request id. Omits requests without a file at its
- * primary path.
- */
+/** Counts each request's files that are at their primary path, by request id. */
 export async function countAtPrimaryPath(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id

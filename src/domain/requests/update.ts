@@ -31,7 +31,7 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** User whose quota is charged for the request. The update fails if the request's quota belongs to another user. */
+  /** The update fails if the request's quota belongs to another user. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
@@ -44,9 +44,8 @@ interface UpdateRequestInput extends LimitsInput {
  * Changes the request fields that the input contains. A retention date in the past ends the request. A future retention
  * date revives an ended request and charges its files again. If a limit is raised, excluded files that now fit join the
  * request immediately. A lower limit never removes files from a live request.
- * @param how.isGranted whether another system granted the request; if so, the request is revived even if its quota is
+ * @param how.isGranted whether another system granted the request. A granted request is revived even if its quota is
  *   full
- * @returns the request's id
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(
@@ -61,7 +60,7 @@ export async function updateRequest(
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
     // wait for a running import only if the update might add files
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // `tryUpdate` checks again, because the request might have ended since the check above
+    // `tryUpdate` checks again, because the request might have ended in the meantime
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
@@ -69,7 +68,6 @@ export async function updateRequest(
   return id;
 }
 
-/** Returns whether the request has ended or is overdue. Does not lock any rows. */
 async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
@@ -79,8 +77,8 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files might join the request; if so, the transaction locks the catalogue before it takes any
- *   other lock
+ * @param how.joins whether files might join the request. If so, the transaction locks the catalogue before it takes
+ *   any other lock
  * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -117,11 +115,8 @@ async function tryUpdate(
 
 /**
  * Returns the SQL assignments that set a request's path rules. If the caller revives the request or changes its limits,
- * the caller's path rules replace the request's rules. If the caller has no path rules, the request keeps its rules.
- *
- * If the caller only changes the retention, the path rules of the request's creator still apply. If the creator had no
- * path rules, the caller's rules apply. If the caller is the creator, and the authentication method reports groups, the
- * groups in the rules are updated.
+ * the caller's path rules replace the request's rules. If the caller only changes the retention, the path rules of the
+ * request's creator still apply. A caller without path rules never changes the request's rules.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -132,7 +127,6 @@ function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevi
     ruled_groups = CASE WHEN ${follows} THEN ${ruledGroups}::text[] ELSE ruled_groups END`;
 }
 
-/** Returns the new values of a request. @throws InvalidInputError */
 function changesOf(
   ctx: Context,
   { request, quota }: { request: LockedRequest; quota: QuotaRow },
@@ -155,10 +149,6 @@ async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits
   if (!hasGrown) await advanceRequests(ctx, tx, [id]); // queues emails that are now due because an address was added
 }
 
-/**
- * Checks the parts of an update that can be checked without the database.
- * @throws InvalidInputError
- */
 function checkUpdate(input: UpdateRequestInput) {
   return {
     retention: input.retention ? checkTime('retention', input.retention) : undefined,
@@ -206,7 +196,6 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/** Adds files to the request, and checks the limit on unknown paths. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknownPaths(tx, request.id);
   const total = await addUnknownPaths(tx, quota, before);
@@ -223,8 +212,7 @@ interface RetryRequestInput {
 
 /**
  * Retries all failed files of a live request, with the full number of tries and without charging the quota again. The
- * retries begin without a pause, even if other requests wait for the same files.
- * @returns the request's id
+ * retries begin without a pause.
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
@@ -266,7 +254,6 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
   return id;
 }
 
-/** Clears the errors recorded for the files' tape copies, so that drives try both copies again. */
 async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
   await lockFiles(tx, which);
@@ -278,7 +265,6 @@ const MAX_PRIORITY = 1000;
 /**
  * Sets a request's priority. The default priority is 0. Drives recall files with a higher priority first, whichever
  * user requested them.
- * @returns the request's id
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {

@@ -1,7 +1,7 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes, and each quota has one row for every
- * hour in which it changed. Only one engine at a time counts events. The engine reads events and writes counts in one
- * transaction, so that no event is counted twice.
+ * hour in which it changed. The engine reads events and writes counts in one transaction, so that no event is counted
+ * twice.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -33,7 +33,6 @@ const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Age in days beyond which the site's history has only one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
-/** Maximum number of points in a history: two days of five-minute points and 88 days of hourly points. */
 const MOST_POINTS = 3000;
 const STEP = 20_000n;
 const SAMPLE_MS = 20_000;
@@ -74,7 +73,6 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Counts events in each five-minute period. The current period always gets a row, even without events. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed

@@ -29,7 +29,6 @@ export interface SiteFigures {
   }[];
   suspensions: { kind: string; mode: string; number: number }[];
   mail: { waiting: number; failing: number; oldestSeconds: number };
-  /** Number of batches whose events do not have ids yet. */
   unnumberedBatches: number;
 }
 

@@ -1,7 +1,4 @@
-/**
- * Running gateways and engines. Each process writes a heartbeat, timed by the database's clock. A process's row is
- * deleted a day after its last heartbeat.
- */
+/** Running gateways and engines. Each process writes a heartbeat, timed by the database's clock. */
 
 import { sql } from '../../db/sql.js';
 import { isRunning, databaseNow as now } from '../conditions.js';
@@ -36,7 +33,7 @@ export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_S
 
 /**
  * SQL condition that a process has not written a heartbeat recently, and another process has replaced it. A new process
- * replaces one dead process of the same kind on its host, because the service manager restarts killed processes.
+ * replaces one dead process of the same kind on its host.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

@@ -38,13 +38,15 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
     const marked = await prune(ctx, markBatches(before));
     for (let deleted = 1; deleted > 0 && !stop.aborted; ) deleted = await prune(ctx, deleteEvents);
     if (stop.aborted) return;
-    // delete empty batches, including those that an interrupted run left
     const deleted = await prune(ctx, deleteBatches);
     isMore = marked === BATCHES || deleted >= BATCHES;
   }
 }
 
-/** Runs one step of the pruning. @returns the number of changed rows; 0 if another engine is pruning */
+/**
+ * Runs one step of the pruning.
+ * @returns the number of changed rows; 0 if another engine is pruning
+ */
 async function prune(ctx: Context, change: Sql): Promise<number> {
   return await transaction(ctx.db.pool, 'pruneEvents', async (tx) => {
     if (!(await tryAdvisory(tx, 'history'))) return 0;
@@ -55,7 +57,6 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** SQL condition that all webhooks have processed an event batch, so that it can be pruned. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -68,10 +69,6 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/**
- * Selects the oldest batches that are marked as pruned. The limit is `BATCHES + 1`, because the last batch is never
- * deleted.
- */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`

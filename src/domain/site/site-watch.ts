@@ -1,7 +1,6 @@
 /**
  * Watches the site and a caller's requests, so that views can refresh only the changed parts. All watchers of a gateway
- * share one check per second. A slow client gets several changes in a single message, and therefore needs little
- * memory.
+ * share one check per second. A slow client gets several changes in a single message.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -206,13 +205,8 @@ export interface RequestChanges extends Changes<RequestChange> {
   at: string;
 }
 
-/**
- * Maximum number of changed requests in one check. If more requests have changed, every watcher must read everything
- * again.
- */
 const MOST = 1000;
 
-/** Selects requests with events in the range, unless only their counts of restored and failed files have changed. */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
     JOIN event e ON e.batch_id = b.id AND e.id BETWEEN b.first_id AND b.last_id

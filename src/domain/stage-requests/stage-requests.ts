@@ -58,7 +58,6 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // do not count this stage request's own unstaged paths, because the count includes them only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -88,9 +87,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 }
 
 interface Parts {
-  /** Files by disk lifetime, in the order in which the lifetimes first appear in the list. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files with invalid paths. */
   invalid: StageRequestFileInput[];
 }
 
@@ -109,7 +106,6 @@ function partsOf(files: CreateStageRequestInput['files']): Parts {
   return { parts, invalid };
 }
 
-/** Records invalid paths with the problem UNKNOWN, so that the other files can be staged. */
 async function recordInvalid(ctx: Context, id: string, files: readonly StageRequestFileInput[]): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, problem)
@@ -124,8 +120,8 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 
 /**
  * Returns the users whose quotas the caller is allowed to charge; undefined if the caller can charge any quota. A user
- * with a quota can charge only that quota. A user without a quota can charge only the first quota that the user became
- * a member of. Later memberships are ignored, because users can be made members without their consent.
+ * without a quota can charge only the first quota that the user became a member of. Later memberships are ignored,
+ * because users can be made members without their consent.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -162,7 +158,6 @@ export type StageRequestFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAI
 export interface StageRequestFileRow {
   given: string;
   state: StageRequestFileState;
-  /** Start time of the running recall; null if no recall is running. */
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
@@ -174,7 +169,6 @@ export interface StageRequestRow {
   id: string;
   quota: string;
   madeAt: string;
-  /** When the first recall of a file started; null if no recall has started. */
   startedAt: string | null;
   /** When the last file arrived on disk or failed; null while a file is pending. */
   endedAt: string | null;
@@ -253,7 +247,6 @@ export type LocalityProblem =
 
 export interface LocalityRow {
   path: string;
-  /** Where the file is stored; null if the file does not exist. */
   locality: Locality | null;
   problem: LocalityProblem | null;
 }
@@ -429,12 +422,9 @@ async function releaseByRequest(
 const DAY_SECONDS = 24 * 3600;
 /** Minimum age in days at which a stage request is deleted. Clients need time to read the result. */
 const MIN_DAYS = 1;
-/** Maximum number of stage requests that one statement deletes. */
 const STEP = 1000;
 
-/**
- * Deletes old stage requests. Several engines can call this function at the same time, and can be killed at any point.
- */
+/** Deletes old stage requests. Several engines can call this function at the same time. */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();

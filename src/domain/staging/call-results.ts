@@ -124,9 +124,6 @@ export async function recordWaiting(
   );
 }
 
-/**
- * Number of staging times that are kept for estimates (`kept`), and the maximum number from a single answer (`ofOne`).
- */
 const WAITS = { kept: 100, ofOne: 10 };
 
 /**
@@ -222,8 +219,8 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 }
 
 /**
- * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of files
- * in state KEPT that the library has removed.
+ * Requests files again if the library removed them from its disk before an engine read them. Deletes the rows of
+ * unneeded files that the library has removed.
  * @param keptSince rows without an expiry date are deleted if they entered the state KEPT before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
@@ -245,10 +242,6 @@ export interface ToRelease extends StagingRow {
   hasOthers: boolean;
 }
 
-/**
- * SQL condition that the library keeps the file without an expiry date. An engine periodically asks the library whether
- * the file is still on its disk.
- */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
 export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
@@ -266,10 +259,7 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/**
- * Bounds on the pause before an engine asks again whether the library still keeps a file. Within these bounds, the
- * pause is half the time since the file's release.
- */
+/** Bounds on the pause before an engine asks again whether the library still keeps a file. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
@@ -279,8 +269,7 @@ export type KeptRow = Answered & { until: string | null };
 
 /**
  * Records the results of a release. A needed file that was missing when read is requested again after a growing pause.
- * If the library keeps a file on its disk, the file's row remains until the library removes the file. All other rows
- * are deleted.
+ * If the library keeps a file on its disk, the file's row remains until the library removes the file.
  */
 export async function recordReleased(
   ctx: Context,

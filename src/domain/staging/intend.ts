@@ -60,7 +60,6 @@ export interface Staged {
   users: Map<string, { files: number; bytes: number }>;
 }
 
-/** SQL condition that a staged file's (`s`) library is in service and responds. */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
@@ -103,8 +102,7 @@ export interface Room {
 
 /**
  * Stores files in state INTENDED, in the order of `fileIds`, within the limits of the library and of the restore area.
- * If a file does not fit on any restore disk, the file keeps waiting and the reason is recorded. Skips files that no
- * longer wait, and files that another engine has already stored.
+ * If a file does not fit on any restore disk, the file keeps waiting and the reason is recorded.
  * @returns the stored files' ids; `isFull` if there was no room for further files
  * @throws Error if the engine has lost its lease on the library
  */
@@ -113,7 +111,7 @@ export async function intendFiles(
   lease: StagerLease,
   { fileIds, room, measure }: { fileIds: readonly bigint[]; room: Room; measure: MeasureDisks },
 ): Promise<{ intended: Set<bigint>; isFull: boolean }> {
-  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
+  const seen = await measureDisks(ctx, measure);
   const { unplacedBytes } = await countStaged(ctx, lease.libraryId);
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'intendStaging', async (tx) => {
@@ -157,7 +155,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 
 /**
  * Stores files in state INTENDED because their tape copies must be verified (catalogue/verifications.ts). The caller
- * must already have requested the files that recalls need, because recalls are more urgent.
+ * must already have requested the files that recalls need.
  * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
@@ -221,7 +219,6 @@ export interface ReadyFile {
 /**
  * Returns the next staged files to read, ordered by priority, then by the users' fair shares, then by staging time.
  * @param how.shares each user's recent drive seconds divided by the user's weight
- * @param how.isShuffled whether to return the files in random order
  */
 export async function readReady(
   ctx: Context,

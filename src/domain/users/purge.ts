@@ -2,8 +2,8 @@
  * Removes a user's personal data: replaces the name with a pseudonym everywhere, and clears addresses and free texts.
  *
  * A purge first closes the quota and revokes the user's tokens. It then changes the audit log in steps, because the
- * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. Until the
- * last transaction commits, the name still identifies the user's rows, so a second call can continue after a crash.
+ * audit log can have many millions of rows. The last transaction changes the user's data in all other tables. If the
+ * process dies earlier, a second call continues the purge.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -28,7 +28,6 @@ const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
   pseudonym: string;
-  /** Number of requests that belonged to the user or mentioned the user. */
   requests: number;
   emails: number;
   tokens: number;
@@ -68,13 +67,9 @@ interface Person {
   user: string;
   /** Names under which the user might own requests, one for each role. */
   owners: readonly string[];
-  /**
-   * Email address of the user's quota; null if the quota has no address, or another quota has the same address. The
-   * address is removed everywhere, even from other users' requests and emails.
-   */
+  /** Email address of the user's quota; null if the quota has no address, or another quota has the same address. */
   address: string | null;
   pseudonym: string;
-  /** Ids of the requests that were charged to the user or made by the user. */
   requests: readonly string[];
 }
 
@@ -88,10 +83,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
   return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
 }
 
-/**
- * Ends the user's access, and prevents new requests.
- * @param action action to record in the audit log if the user had access
- */
+/** Ends the user's access, and prevents new requests. */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
     // wait until other transactions have created their requests, because a new request might belong to the user
@@ -148,7 +140,6 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** SQL condition that a request, in any quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;
@@ -174,7 +165,6 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Removes the user's data from the quota. The quota's row stays, because requests refer to it. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
@@ -219,7 +209,6 @@ async function purgeEmails(tx: Transaction, { user, pseudonym, address }: Person
   return rows.length;
 }
 
-/** Revokes tokens of any role with the user's name, and removes the user from service tokens. */
 async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const isOwn = sql`t.name = ${user}`;
   const rows = await tx.query(

@@ -1,8 +1,7 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file becomes UNVERIFIED
- * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. After a crash, the
- * archive command can be run again. A repeated run skips files that are on tape, and writes a partly written file to a
- * new position.
+ * when it is written to a volume, and ONTAPE when its tape copy is read back with the same checksum. A repeated run
+ * skips files that are on tape, and writes a partly written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -33,8 +32,7 @@ export interface ArchiveProgress {
 /**
  * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
- * @param how.onProgress called after each file is written to tape or compared with its catalogue entry; receives the
- *   total number of files and bytes so far
+ * @param how.onProgress receives the total number of files and bytes so far
  * @param how.onSkip called for entries that are not directories or regular files
  */
 export async function archiveTree(
@@ -96,10 +94,6 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
   }
 }
 
-/**
- * Maximum number of files and bytes in a batch. The file limit bounds the catalogue work, and the byte limit bounds the
- * tape writes.
- */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 

@@ -24,10 +24,7 @@ export interface BatchOptions {
 export interface BatchResult {
   archived: number;
   bytes: bigint;
-  /**
-   * Number of files that were already on tape with the checksum in the catalogue. If sources are removed (`move`),
-   * counts only files whose tape copies were read back.
-   */
+  /** Number of files that were already on tape with the checksum in the catalogue. */
   unchanged: number;
   failed: string[];
 }
@@ -36,7 +33,6 @@ interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
-  /** Called after each source is written to tape or compared with its catalogue entry. */
   onSource: (source: Source) => void;
 }
 
@@ -54,9 +50,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Archives the batch: compares sources with the catalogue, writes and registers files, reads the tape copies back,
-   * and registers the copies as verified. If requested (`move`), removes the sources at the end. A file that fails in
-   * one step is skipped in later steps.
+   * Archives the batch. A file that fails in one step is skipped in later steps.
    * @throws `signal.reason` after an abort; FencedError; database errors. Errors of single files are added to the
    *   result instead
    */
@@ -76,7 +70,6 @@ export class ArchiveBatch {
     for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
-    // remove each source only after its tape copy is verified and registered
     if (this.options.move) {
       const { passed } = await this.keepRegistered([...verified, ...unchanged]);
       await this.doEach(passed, removeSource);
@@ -102,16 +95,15 @@ export class ArchiveBatch {
       return passed;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const left = await check(passed); // excludes files whose catalogue entries changed after the first check
+      const left = await check(passed);
       if (left.passed.length < passed.length) return await this.register(left.passed, entry, check);
       throw error;
     }
   }
 
   /**
-   * Returns the files that were not renamed, withdrawn or moved on tape since the last step. A renamed file is
-   * excluded, because otherwise it would be registered twice. A withdrawn file is excluded to keep its source, which
-   * might soon be the only copy.
+   * Returns the files that were not renamed, withdrawn or moved on tape since the last step. A renamed file would
+   * otherwise be registered twice. A withdrawn file's source is kept, because it might soon be the only copy.
    * @param lostIdOf returns the catalogue id of a file whose entry had no tape position
    */
   private async keepRegistered(
@@ -148,7 +140,7 @@ export class ArchiveBatch {
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findDirectoryClashes(this.ctx, paths); // find conflicts before any file is written to tape
+    const clashes = await findDirectoryClashes(this.ctx, paths);
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];
@@ -201,7 +193,7 @@ export class ArchiveBatch {
 
   /**
    * Returns the files whose tape copies are correct.
-   * @param prefix text that precedes the reason in the message about an incorrect copy
+   * @param prefix text before the reason in the message about an incorrect copy
    */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {
@@ -260,7 +252,6 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check, and these files' existing catalogue entries. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
@@ -281,7 +272,6 @@ function isOnTape(file: KnownFile): boolean {
 }
 
 interface WrittenFile extends Source, TapePosition {
-  /** Checksum of the bytes written to tape. */
   checksum: string;
   /** Adler-32 of the bytes written to tape; undefined if the file was only compared with its catalogue entry. */
   adler32?: string | undefined;

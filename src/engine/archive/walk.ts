@@ -20,16 +20,14 @@ import { findPathProblem } from '../../domain/input.js';
 import { openPlain } from '../../restore-area/checksum.js';
 import { withDirectory } from '../../restore-area/restore-area.js';
 
-/** Number of entries that the walk skipped, and an error message for each entry that cannot be archived. */
 export interface ExcludedEntries {
   skipped: number;
   failed: string[];
 }
 
-/** Called with the path and type of each entry that is not a directory or a regular file. */
 export type OnSkip = (file: string, kind: string) => void;
 
-/** Called for each directory before its files, with the directory's logical path and access rights. */
+/** Called for each directory before its files. */
 export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface Visit {
@@ -94,7 +92,6 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that a directory's parents together grant; undefined for the root directory. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -167,11 +164,9 @@ function isWithin(inner: string, outer: string): boolean {
 
 export interface Source extends Partial<FileAttributes> {
   file: string;
-  /** The file's directory, as a path without symbolic links. */
   directory: string;
   path: string;
   size: bigint;
-  /** Inode, compared to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }

@@ -1,6 +1,6 @@
 /**
- * Finds unrecorded files that have the same bytes as the expected copy. Unrecorded files might belong to users, so they
- * are adopted only if the operator requests the adoption.
+ * Adopts unrecorded files that have the same bytes as the expected copy. Unrecorded files might belong to users, so
+ * they are adopted only if the operator requests the adoption.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -31,7 +31,6 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
   }
 }
 
-/** A file on disk that can be adopted as a copy. */
 export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;

@@ -70,11 +70,10 @@ async function compareChecksum(
   if (due === null) return null;
   exam.counts.checksums++;
   const digest = await readChecksum(copy, due);
-  if (digest === undefined) return null; // the copy was removed during the check
+  if (digest === undefined) return null;
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Describes how a file differs from the recorded copy: in size, mtime, inode or bytes. */
 async function compareStats(
   copy: RecordedCopy,
   { stats, due }: { stats: BigIntStats; due: string },
@@ -133,7 +132,6 @@ function timeOf(ns: bigint): string {
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
-/** Yields the findings, except findings about copies that were removed or replaced during the check. */
 async function* reportCopies(
   ctx: Context,
   exam: Examination,
@@ -155,7 +153,7 @@ async function* reportCopies(
 /**
  * Repairs copies. Recalls a file again if its copy is missing. Records the new inodes of copies whose bytes are
  * unchanged. Marks a file UNVERIFIED if its copy has changed and no request contains the file.
- * @returns the ids of repaired files; a file that changed since the check is not repaired
+ * @returns the ids of repaired files
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
   const gone = findings.filter(({ kind }) => kind === 'copy-missing').map(({ copy }) => copy);
@@ -176,7 +174,6 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
   return new Set([...returned, ...adopted, ...unverified]);
 }
 
-/** Returns the copies that are still missing, except copies on unavailable disks. */
 async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
@@ -256,7 +253,6 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Returns the findings whose links have not changed in the database since the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,

@@ -59,7 +59,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* findings;
 }
 
-/** Reports partial files that do not belong to a running recall, for example files that a killed process left. */
+/** Reports partial files that do not belong to a running recall. */
 async function* examinePartials(
   ctx: Context,
   exam: Examination,
@@ -116,10 +116,6 @@ async function* examineEntries(
   }
 }
 
-/**
- * Returns whether the catalogue expects the file on this disk, as a recorded copy, a changed copy, or a copy that is
- * being restored.
- */
 function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
   return record.diskId === disk.diskId || record.stage === 'RESTORING' || record.stage === 'UNVERIFIED';
 }
@@ -148,7 +144,6 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
-/** Returns whether a recall wrote the file, and the file has not changed since. */
 async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {
   for (const copy of stale.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(copy);
@@ -172,15 +167,13 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
   }
 }
 
-/**
- * Returns whether the file still exists unchanged. An engine removes a copy from disk before it updates the catalogue.
- */
+/** An engine removes a copy from disk before it updates the catalogue. */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
   return now !== undefined && isSame(now, seen);
 }
 
-/** An entry on a restore disk. `path` is relative to the mount point and begins with a slash, like a logical path. */
+/** An entry on a restore disk. `path` is relative to the mount point and begins with a slash. */
 interface Entry {
   path: string;
   kind: 'file' | 'link' | 'other';
@@ -189,7 +182,6 @@ interface Entry {
 interface VisitedDirectory {
   directory: string;
   error?: unknown;
-  /** Why the directory is untrusted; undefined if the directory is trusted or is the mount point. */
   untrusted?: string | undefined;
 }
 
@@ -202,7 +194,6 @@ const FOREIGN = 'lost+found';
  * Walks all entries on a restore disk, in batches.
  * @param of.others mount points of all restore disks. The walk skips mount points below this disk
  * @param of.group numeric id of the group that TAPEGATE_RESTORE_GROUP names
- * @param onDirectory called for each directory, except directories removed during the walk
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 async function* walkDisk(

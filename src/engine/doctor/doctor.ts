@@ -1,7 +1,6 @@
 /**
  * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run alongside
- * engines and gateways, because each repair takes the usual locks and checks its finding again. The doctor can be
- * killed at any point and run again.
+ * engines and gateways, because each repair takes the usual locks and checks its finding again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -30,7 +29,6 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param onFinding called immediately for each finding */
 export async function examine(
   ctx: Context,
   options: DoctorOptions,
@@ -90,7 +88,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
       yield* examineFiles(ctx, exam, disk);
     } catch (error) {
       if (!(error instanceof TapeError)) throw error;
-      yield buildUnavailable(exam, disk, error); // the disk became unavailable during the check
+      yield buildUnavailable(exam, disk, error);
     }
   }
 }

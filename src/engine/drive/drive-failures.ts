@@ -1,7 +1,7 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
  * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files. The volumes' failure counts are kept in memory.
+ * unreadable files.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -36,7 +36,6 @@ const pauseClassOf = (errorClass: ErrorClass) =>
 /** Pause before a drive returns to a volume on which no recall could start. The pause doubles with each such visit. */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
-/** Pause before an unavailable library is tried again. The pause doubles with each try. */
 const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 
 /** Number of consecutive files with MEDIA errors after which the volume is suspended. */
@@ -51,9 +50,7 @@ const MAX_EARLIER_TRIES = 3;
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** Earliest time of the volume's next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Reason to suspend the volume; undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 
@@ -61,7 +58,6 @@ interface MountFailure {
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
-  /** Ids of consecutive unreadable files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
   /** Time, by the monotonic clock, after which a drive can return to a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
@@ -97,21 +93,18 @@ export class VolumeFailures {
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Ends all pauses. Called when a drive, volume, library or disk was suspended or resumed. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.libraryPause = undefined;
   }
 
-  /** Resets a volume's failure count after the volume is mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
     this.libraryPause = undefined;
   }
 
-  /** Counts a failed mount, or a mounted volume that became unreadable. */
   failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     if (isExhausted(thrown)) {
@@ -125,7 +118,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // reset the failure count; the code below might set it again
+    this.mounts.delete(volume);
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -221,7 +214,7 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
 
 /**
  * Suspends a library that refuses to work, for example because this host lacks a program that the library needs. If
- * another drive reads from the library, only this process pauses, because other hosts might have the program.
+ * another drive reads from the library, only this process pauses.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -262,8 +255,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 /**
  * Records in the database that a volume is mounted, and then calls `use`. After an unexpected error, opens the volume's
  * circuit breaker, so that drives read other volumes until the pause ends.
- * @param use returns whether any recall or verification started. If so, the volume's count of unexpected errors is
- *   reset
+ * @param use returns whether any recall or verification started
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */
 export async function visitVolume(
@@ -279,7 +271,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError;
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
     throw error; // the caller releases the drive, and the engine that claims the drive next recovers unfinished recalls

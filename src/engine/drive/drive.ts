@@ -45,7 +45,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
       if (isForOtherHosts) restMs = options.unusablePauseMs;
     }, report);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // aborting `stop` ends the pause
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {});
   }
 }
 
@@ -80,7 +80,10 @@ export async function takeOver(ctx: Context, options: LeaseOptions): Promise<voi
   }
 }
 
-/** Claims, recovers, uses and releases a drive. @returns the drive's id; undefined if no drive can be claimed */
+/**
+ * Claims, recovers, uses and releases a drive.
+ * @returns the drive's id; undefined if no drive can be claimed
+ */
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
@@ -117,7 +120,6 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/** After a hung call, suspends the disk, or the volume and drive, before the drive is released. */
 async function suspendHung(ctx: Context, { target, message }: HungError): Promise<void> {
   if (target.kind === 'disk') return await suspendDisk(ctx, target.mountpoint, message);
   await suspendFailing(ctx, { kind: 'VOLUME', name: target.volume }, { problem: message });

@@ -3,7 +3,7 @@
  * database is down.
  *
  * A process might stall without noticing, because its clocks might stall too. Therefore the database confirms the lease
- * before a partial file is opened and before a copy is put in place. One query confirms the lease for many files.
+ * before a partial file is opened and before a copy is put in place.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,7 +14,6 @@ import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.j
 import type { CallWatch } from '../../restore-area/call-watch.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** A lease that is renewed until it is lost or the renewal is ended. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
@@ -52,7 +51,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     onEnd: () => held.delete(lease.driveId),
   });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
-  setMaxListeners(0, signal); // each recall in a batch adds a listener to the signal
+  setMaxListeners(0, signal);
   return {
     ...lease,
     signal,
@@ -130,7 +129,6 @@ export class Renewal {
     this.renewIn(RENEW_PART);
   }
 
-  /** Aborts when the lease is lost. */
   get lost(): AbortSignal {
     return this.abort.signal;
   }
@@ -201,7 +199,6 @@ export class NotHeldError extends Error {}
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Milliseconds for which finished copies are collected to share one lease confirmation. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -256,7 +253,6 @@ export class Confirmations {
     this.checkLease();
   }
 
-  /** Never rejects. */
   private async confirmGathered(): Promise<void> {
     this.isGathering = true;
     while (this.gathered.length > 0) {

@@ -10,9 +10,7 @@ export interface LeaseOptions {
   engineId: string;
   leaseSeconds: number;
   held: Set<number>;
-  /** Prevents new work. */
   stop: AbortSignal;
-  /** Aborts running work. */
   abort: AbortSignal;
   /** Ends the wait for aborted work. A call that is still running when this signal aborts is considered hung. */
   leave: AbortSignal;
@@ -91,6 +89,5 @@ export class RunningRecalls {
 
 interface BatchAbort {
   abort: AbortController;
-  /** Number of recalls in the batch that are not stopped. */
   remaining: number;
 }

@@ -86,7 +86,10 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
-/** Logs a postponed recall. @returns its outcome, with the time of the next try */
+/**
+ * Logs a postponed recall.
+ * @returns its outcome, with the time of the next try
+ */
 export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

@@ -65,7 +65,6 @@ export class ReadPlan<F extends PlannedFile> {
     return taken.map(({ fileId }) => fileId);
   }
 
-  /** Adapts the next batch's size to the last batch's read time. */
   adaptBatchSize(files: number, seconds: number): void {
     this.batchFiles = batchFilesAfter(files, seconds);
   }

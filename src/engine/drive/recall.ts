@@ -2,15 +2,13 @@
  * Recalls a batch of files from a mounted volume. Reads the next file while earlier files are still being written and
  * synced.
  *
- * Each recall runs these steps in order. `open` creates the copy's directory if it is missing, and opens a partial
- * file. `read` reads, checksums and writes the file in one pass. `sync` syncs the partial file. `confirm` records the
- * copy's inode and mtime in the database, and confirms the lease. `place` puts the copy in place without replacing
- * another file. `BatchRun.settle` syncs the directory and its parents, and reports the outcome.
+ * Each recall runs these steps in order. `open` opens a partial file in the copy's directory. `read` reads, checksums
+ * and writes the file in one pass. `sync` syncs the partial file. `confirm` records the copy's inode and mtime in the
+ * database, and confirms the lease. `place` puts the copy in place without replacing another file. `BatchRun.settle`
+ * syncs the directory and its parents, and reports the outcome.
  *
- * After an error in any step, the partial file is discarded, and `judge` decides the outcome. If the engine is killed,
- * the recall stays RUNNING in the database. The engine that claims the drive next (stale-files.ts) removes the partial
- * file and requeues the recall. If a copy was put in place but not reported, the file's next recall replaces the copy,
- * or a job removes it.
+ * If the engine is killed, the recall stays RUNNING in the database. The engine that claims the drive next
+ * (stale-files.ts) removes the partial file and requeues the recall.
  *
  * A recall never replaces an unrecorded file at the copy's path, because the file might belong to a user. An unrecorded
  * file with the same bytes as the tape copy satisfies the recall.
@@ -43,7 +41,6 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
   since: number;
-  /** Trace contexts of traced recalls, by file id. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One abort signal for each recall. The signal aborts when the recall, or all work on the drive, must stop. */
   signals: readonly AbortSignal[];
@@ -53,7 +50,7 @@ export interface Batch {
 
 interface BatchWork {
   batch: Batch;
-  /** Receives the outcomes of recalls, in one or several calls; must not block. */
+  /** Receives the outcomes of recalls, in one or several calls. Must not block. */
   report: (outcomes: RecallOutcome[]) => void;
   /** Limits the bytes that the drive has read but not yet written. */
   budget: Budget;
@@ -101,7 +98,6 @@ class BatchRun {
   private ended: EndedRecall[] = [];
   /** Settles when all outcomes queued so far are reported. After a failed report, no further outcomes are reported. */
   private reporting = Promise.resolve();
-  /** The error that shows that the whole volume, and not only a single file, is unreadable. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -114,7 +110,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // `finish` throws a failed report's error
+      this.reporting.catch(() => {});
     }, REPORT_MS);
   }
 
@@ -161,8 +157,7 @@ class BatchRun {
 
   /**
    * Syncs the directories of ended recalls and returns the recalls' outcomes. If a sync fails, a crash might lose the
-   * copy, so the outcome is marked as uncertain (`isUnseen`). The outcome is also uncertain if an empty directory
-   * cannot be removed. Never rejects.
+   * copy, so the outcome is marked as uncertain (`isUnseen`). Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -184,7 +179,6 @@ class BatchRun {
     return outcomes;
   }
 
-  /** Returns a failed recall's outcome. Never rejects. */
   private async judge(recall: RunningRecall, thrown: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (!(thrown instanceof UnseenError)) return await this.judgeReason(recall, thrown, signal);
     return { ...(await this.judgeReason(recall, thrown.cause, signal)), isUnseen: true };
@@ -238,7 +232,6 @@ class BatchRun {
   }
 }
 
-/** An ended recall that is reported after its copy's directory is synced. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -389,8 +382,8 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the copy's ctime; null if the ctime cannot be read. Never rejects, because the copy is already in place and
-   * would make a retry fail.
+   * Returns the copy's ctime; null if the ctime cannot be read. Never rejects, because a retry would fail after the
+   * copy is in place.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -421,7 +414,7 @@ class RecalledCopy {
 
   /**
    * Reads an existing file, and returns its stats if it has the copy's bytes and the copy's users are allowed to read
-   * it.
+   * the file.
    * @throws the disk's error, also if the existing file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
@@ -433,7 +426,7 @@ class RecalledCopy {
     const read = (file: string, like: string) =>
       this.onDisk((tick) => checksumOf(path.join(directory.fdPath, file), like, tick));
     if ((await read(name, checksum)) !== checksum) return undefined;
-    // an Adler-32 checksum detects tape errors, but does not prove that two files are equal
+    // an Adler-32 checksum does not prove that two files are equal
     const isEqual =
       !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
     return isEqual ? existing : undefined;
@@ -449,12 +442,8 @@ class RecalledCopy {
     });
   }
 
-  /**
-   * Removes the partial file.
-   * @returns whether the partial file no longer exists
-   */
   private async discard(): Promise<boolean> {
-    return await this.onDisk(() => this.file.discard()).catch(() => false); // the disk hangs
+    return await this.onDisk(() => this.file.discard()).catch(() => false);
   }
 
   /** Removes the partial file after an error. @returns the error that the caller must throw */
@@ -470,7 +459,6 @@ function describeDifference(recall: RunningRecall, { kind, found, expected }: Mi
   return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
 }
 
-/** Returns whether all users who are allowed to read the copy are also allowed to read the existing file. */
 function hasReadersOf(existing: BigIntStats, copy: BigIntStats): boolean {
   const readers = copy.mode & 0o444n;
   const isWorldReadable = (copy.mode & 0o004n) !== 0n;

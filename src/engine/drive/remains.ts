@@ -36,7 +36,7 @@ export class Remains {
   /**
    * Returns a function that cleans up after a failed recall. The function removes empty directories created for the
    * recall, and the partial file if it might exist (`isUnseen`). The function never rejects, and returns false if a
-   * later job must remove the files. For recalls that end together, the function examines each directory only once.
+   * later job must remove the files.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -57,8 +57,7 @@ export class Remains {
 
   /**
    * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
-   * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute. A
-   * late retry is safe, because no other engine uses the partial file.
+   * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;
@@ -85,7 +84,6 @@ export class Remains {
   }
 }
 
-/** Waits until shortly after the lease ends, or until `done` aborts. @returns false */
 async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
   try {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });

@@ -8,10 +8,7 @@ interface Rule {
   maxPauseSeconds: number;
 }
 
-/**
- * Retry rules by error class. SPACE errors are retried without limit. POLICY and PERMANENT errors are not retried,
- * because every retry would fail.
- */
+/** Retry rules by error class. SPACE errors are retried without limit. POLICY and PERMANENT errors are not retried. */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
   MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
@@ -69,7 +66,6 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
 export class PostponedError extends Error {
   readonly seconds: number;
 
-  /** @param seconds pause until the next try */
   constructor(message: string, seconds: number, options?: ErrorOptions) {
     super(message, options);
     this.seconds = seconds;

@@ -43,7 +43,6 @@ export class DriveShare {
   // all times below are measured by the monotonic clock
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
-  /** Times at which drives became free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keepsUntil = 0;
   private nextReleaseAt = 0;
@@ -84,22 +83,19 @@ export class DriveShare {
     return true;
   }
 
-  /** Gives other processes priority for all drives, because this process could not use a drive. Does not block. */
+  /** Gives other processes priority for all drives, because this process could not use a drive. */
   yieldDrives(): void {
     this.yieldsUntil = performance.now() + YIELD_MS;
     this.writeSoon();
   }
 
-  /** Gives other processes priority for all drives before this process stops. Does not block. */
+  /** Gives other processes priority for all drives before this process stops. */
   retire(): void {
     this.isRetiring = true;
     this.writeSoon();
   }
 
-  /**
-   * Deletes this process's database record after all drives are released. Never rejects: if the deletion fails, another
-   * process deletes the stale record.
-   */
+  /** Deletes this process's database record after all drives are released. Never rejects. */
   async leave(): Promise<void> {
     await this.writing; // a pending write could recreate the record
     await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
@@ -124,13 +120,12 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    // set the time before the write, so that only one of the process's drives writes a request
     this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );
     this.writing = written.catch(() => {
-      this.requestedAt = Number.NEGATIVE_INFINITY; // the write failed, so write the request again before the next claim
+      this.requestedAt = Number.NEGATIVE_INFINITY;
     });
     return written;
   }

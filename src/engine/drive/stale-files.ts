@@ -9,7 +9,7 @@ import type { HeldLease } from './lease.js';
 /**
  * Recovers recalls that earlier engines left running on the drive. Removes the recalls' partial files, so that a
  * stalled engine can no longer put copies in place, and requeues the recalls. Keeps a copy that was put in place but
- * not reported. The file's next recall replaces the copy, or a job removes it (restore-area/copies/removal.ts).
+ * not reported.
  */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const stale = await readStaleFiles(ctx, lease);
@@ -23,8 +23,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 
 /**
  * Requeues all stale recalls in one transaction. If the transaction fails, requeues each recall separately, so that one
- * bad recall does not delay the drive. If a recall cannot be requeued, the doctor reports the recall, and the drive's
- * next engine tries again.
+ * bad recall does not delay the drive.
  * @returns the number of recalls that could not be requeued
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {

@@ -1,7 +1,7 @@
 /**
  * Starts a plan's recalls in batches, reads the files, and records the outcomes. The next batch's recalls are started
  * while a batch is being read, so that the drive does not wait for the database. After a failed write to the database,
- * no further outcomes are written. The engine that claims the drive next recovers recalls that are still RUNNING.
+ * no further outcomes are written.
  */
 
 import { count } from '../../core/signals.js';
@@ -64,7 +64,6 @@ class OutcomeWriter {
     });
   }
 
-  /** Charges the drive time to the users who requested the files. */
   charge(fileIds: readonly bigint[], seconds: number): void {
     count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
     this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
@@ -72,7 +71,7 @@ class OutcomeWriter {
 
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // `written` rejects with this error
+    this.last.catch(() => {});
   }
 }
 
@@ -104,8 +103,7 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until no recall can start, or the drive must stop. After reading each batch, waits until the previous
-   * batch's copies are written.
+   * Reads batches until no recall can start, or the drive must stop.
    * @param isOver returns whether the drive must stop reading
    * @param readBatch called with a started batch; must either read or end the batch
    * @returns whether any recall could start
@@ -164,13 +162,9 @@ export class BatchReader {
     if (batch) this.outcomes.report(batch.recalls.map(toReturned));
   }
 
-  /**
-   * Returns whether another batch can be read. Renews the plan if it is due for renewal and no further batch has been
-   * started.
-   */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // no recall for the remaining files can start now
+    if (this.plan.isEmpty && !this.hasStarted) return false;
     this.hasStarted = false;
     await this.plan.renew();
     return !this.plan.isEmpty;
@@ -188,16 +182,12 @@ export class BatchReader {
     return batch;
   }
 
-  /** Removes all files from the plan, but keeps a batch that is already started. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
   }
 
-  /**
-   * Removes and returns the batch that was started in advance. The caller awaits the batch after its removal, so that
-   * an error is thrown only once.
-   */
+  /** The caller awaits the batch after its removal, so that an error is thrown only once. */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
@@ -222,7 +212,6 @@ export class BatchReader {
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 
-  /** Logs a line for each batch and, at the debug level, for each file. */
   private logStarted(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);

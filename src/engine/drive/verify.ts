@@ -22,8 +22,7 @@ const PAGE = 100;
 /**
  * Verifies the unconfirmed tape copies on one volume. Stops after the current copy if a recall is waiting.
  * @param how.failures counts failed mounts, which are not recorded as tape copy errors
- * @returns true if the caller can verify another volume next; false if a recall needs the drive, or all tape copies
- *   are confirmed
+ * @returns false if a recall needs the drive, or all tape copies are confirmed
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(

@@ -28,8 +28,7 @@ export interface VolumeWork {
  * the volume after all outcomes are written.
  * @returns whether any recall could start
  * @throws DriveError if the drive is unusable; LibraryError if the library refuses to work; database errors; errors
- *   from the plan or the unmount. After an error, the engine that claims the drive next recovers recalls that are still
- *   RUNNING
+ *   from the plan or the unmount
  */
 export async function workVolume(
   ctx: Context,
@@ -84,7 +83,7 @@ class Visit {
     const { outcomes } = this.reader;
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     try {
-      this.mounted ??= await this.library.mount(this.volume.volume, this.lease.driveName, batch.signal); // mounted once
+      this.mounted ??= await this.library.mount(this.volume.volume, this.lease.driveName, batch.signal);
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;

@@ -5,7 +5,6 @@ import type { Context } from '../../domain/context.js';
 
 /** A periodic job. A job can be killed at any point, because its next run completes the unfinished work. */
 export interface Job {
-  /** Name of the job in logs and metrics. */
   name: string;
   /** Signal that is sent when the job might have work. A job without a signal runs only periodically. */
   signal?: WorkSignal;
@@ -57,7 +56,7 @@ async function repeat(
   onRun: () => void,
 ): Promise<void> {
   count('tapegate_job_failures_total', { job: name }, 0);
-  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // aborting ends the pause
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {});
   while (!stop.aborted) {
     const seen = signal.count; // read the counter before the run, to notice signals during the run
     const startedAt = performance.now();
