@@ -158,7 +158,9 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Seconds to keep the row of a process that holds no drive after its request for a drive has expired. */
+/**
+ * Time in seconds for which the row of a process without a drive is kept after the process's drive request has expired.
+ */
 const KEPT_SECONDS = 60;
 
 /**

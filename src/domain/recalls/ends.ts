@@ -65,7 +65,7 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Seconds to wait before a superseded recall is repeated. */
+/** Seconds to wait before a recall is repeated because its file has changed. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
@@ -163,7 +163,7 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Changes each file's stage according to its recall's result.
+ * Changes each file's stage according to the recall's result.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(

@@ -25,9 +25,9 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
 /**
  * Returns the recall queue, grouped by volume and user. If two users wait for a file, the file is counted for each
  * user.
- * @param which.libraryId if omitted, all libraries
- * @param which.until also includes retries due by this time, and recalls that wait for disk space. If omitted, only
- *   recalls that a drive could start now
+ * @param which.libraryId id of the only library to include. Default: all libraries
+ * @param which.until time until which postponed retries are included, together with recalls that wait for disk space.
+ *   Default: only recalls that a drive could start now
  */
 export async function readQueues(
   ctx: Context,

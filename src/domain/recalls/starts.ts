@@ -41,9 +41,8 @@ export interface RunningRecall extends FileAttributes {
 /**
  * Starts waiting recalls on a drive: reserves room on disk, sets the files' stage to RESTORING, and sets the requests'
  * start times. Skips recalls that are no longer waiting or must not begin yet. If no restore disk has room for a file,
- * skips the file and records why.
- * @param what.stagedAt id of a staging library. If given, starts recalls of files that this library has staged, from
- *   any volume
+ * skips the file and records the reason.
+ * @param what.stagedAt id of a staging library whose staged files are recalled, from any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(

@@ -62,7 +62,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for one part of a stage request. If a file cannot be staged, records why.
+ * Creates a request for one part of a stage request. If a file cannot be staged, records the reason.
  * @returns the request's id; undefined if no file can be staged
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; after an error, nothing is stored
  */

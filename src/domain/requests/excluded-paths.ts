@@ -175,7 +175,7 @@ async function matchFiles(
     return count <= ctx.config.limits.importJoins;
   };
   const matches = new MatchBuffer(tx);
-  // number the rows by path, because files are added to requests in this order
+  // number the rows by path, because files are added to requests in path order
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );

@@ -70,8 +70,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // if path rules exclude the smallest unrecorded file, record size 0, so that `joinUnrecorded` searches the request
-  // do not search `files` again: an IN condition inside an OR would compare each row with all files
+  // do not search `files` again: an IN condition inside an OR would compare each row with all files. Size 0 makes
+  // `joinUnrecorded` search the request if path rules exclude the smallest unrecorded file
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}

@@ -35,7 +35,7 @@ function dueValues(now: string): Sql {
  * @param which SQL condition on the request file (`h`)
  */
 export function hasBegun(which = sql`true`): Sql {
-  // use a scalar subquery, which runs for each request; for EXISTS, PostgreSQL might scan all requests' files
+  // use a scalar subquery, because PostgreSQL might scan all requests' files for EXISTS
   return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }

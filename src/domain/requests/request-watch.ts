@@ -121,7 +121,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
   }
 }
 
-/** Rejects an event id beyond the newest event. */
+/** Checks the event id after which a watcher resumes. Rejects ids beyond the newest event. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -146,10 +146,7 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/**
- * Maximum number of seconds until an estimated end. Longer estimates are meaningless, and their dates might be out of
- * range.
- */
+/** Maximum number of seconds until an estimated end. The dates of longer estimates might be out of range. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
 /** Time to locate, sync and record a file, expressed as the number of bytes that a drive could read in this time. */
@@ -197,7 +194,7 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // a request's owner is allowed to see all its files
+  // a request's owner is allowed to see all files of the request
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const reported = new ReportedStages();

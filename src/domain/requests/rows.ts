@@ -322,7 +322,7 @@ export async function countAtPrimaryPath(ctx: Context, requestIds: readonly numb
 
 /**
  * Returns the mount points of the restore disks that contain files of a request, by request id. Omits requests without
- * restored files, and requests with a file outside its logical path.
+ * restored files, and requests with a file that is not at its logical path.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(

@@ -77,8 +77,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files might join the request. If so, the transaction locks the catalogue before it takes
- *   any other lock
+ * @param how.joins whether files might join the request, so that the transaction must lock the catalogue first
  * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -91,7 +90,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // lock the quota, so that no other transaction removes it while it has a live request
+    // lock the quota, so that no other transaction removes the quota of a live request
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);

@@ -1,6 +1,6 @@
 /**
  * History of the site and of quotas. The site has one row for every five minutes, and each quota has one row for every
- * hour in which it changed. The engine reads events and writes counts in one transaction, so that no event is counted
+ * hour in which it changed. An engine reads events and writes counts in one transaction, so that no event is counted
  * twice.
  */
 
@@ -59,7 +59,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // skip the gaps that restoring the database leaves in event ids
+    // skip gaps in the event ids, which a restore of the database leaves
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );

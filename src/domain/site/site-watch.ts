@@ -44,7 +44,7 @@ class Watchers<Item> {
   private isRunning = false;
   private hasChecked = false;
 
-  /** @param open opens the source of changes; called when the first watcher starts */
+  /** @param open function that opens the source of changes, called when the first watcher starts */
   constructor(open: () => Source<Item>) {
     this.open = open;
   }
@@ -148,10 +148,7 @@ const libraries = digest(
 
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
-/**
- * Selects a value for each part of the site that changes whenever the part changes. The queue's value is the newest
- * event batch's id.
- */
+/** Selects one value for each part of the site. A part's value changes whenever the part changes. */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",

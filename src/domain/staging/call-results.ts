@@ -263,7 +263,8 @@ const MOST_PAUSE_SECONDS = 600;
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * A file that the library keeps until `until`. Null means the time that the library reported when it staged the file.
+ * A file that the library keeps on its disk. Null in `until` means the time that the library reported when it staged
+ * the file.
  */
 export type KeptRow = Answered & { until: string | null };
 

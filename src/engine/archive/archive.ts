@@ -32,8 +32,8 @@ export interface ArchiveProgress {
 /**
  * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
  * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
- * @param how.onProgress receives the total number of files and bytes so far
- * @param how.onSkip called for entries that are not directories or regular files
+ * @param how.onProgress callback that receives the total number of files and bytes so far
+ * @param how.onSkip callback for entries that are not directories or regular files
  */
 export async function archiveTree(
   ctx: Context,

@@ -103,8 +103,8 @@ export class ArchiveBatch {
 
   /**
    * Returns the files that were not renamed, withdrawn or moved on tape since the last step. A renamed file would
-   * otherwise be registered twice. A withdrawn file's source is kept, because it might soon be the only copy.
-   * @param lostIdOf returns the catalogue id of a file whose entry had no tape position
+   * otherwise be registered twice. A withdrawn file's source is kept, because the source might soon be the only copy.
+   * @param lostIdOf function that returns the catalogue id of a file whose entry had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -193,7 +193,7 @@ export class ArchiveBatch {
 
   /**
    * Returns the files whose tape copies are correct.
-   * @param prefix text before the reason in the message about an incorrect copy
+   * @param prefix text that precedes the error in messages about incorrect copies
    */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {
@@ -306,7 +306,7 @@ async function writeSource(
 
 /**
  * Reads tape copies back, in position order, with one mount per volume.
- * @param fail called for each copy that is unreadable or has a different checksum
+ * @param fail callback for each tape copy that is unreadable or has a different checksum
  * @returns the files whose tape copies are correct
  * @throws `signal.reason` after an abort
  */

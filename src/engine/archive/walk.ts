@@ -204,7 +204,8 @@ export async function removeSource(source: Source): Promise<void> {
  * Opens a directory in the archived tree, checks that the directory is still at its path, and calls `use`. Without the
  * check, a user could replace the directory with a link to a directory that only root is allowed to access.
  * @param directory path without symbolic links
- * @param use called with a path to the open directory; on Linux, no later rename or link can redirect the path
+ * @param use function that is called with a path to the open directory. On Linux, no later rename or link can
+ *   redirect the path
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
  *   missing
  */

@@ -14,7 +14,7 @@ import { isSame } from '../../restore-area/entry.js';
 import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
-/** Reports unrecorded files that satisfied recent requests. */
+/** Reports unrecorded files on disk that satisfied recent requests. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {

@@ -59,7 +59,6 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* findings;
 }
 
-/** Reports partial files that do not belong to a running recall. */
 async function* examinePartials(
   ctx: Context,
   exam: Examination,
@@ -167,7 +166,7 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
   }
 }
 
-/** An engine removes a copy from disk before it updates the catalogue. */
+/** Checks the file again, because an engine removes a copy from disk before it updates the catalogue. */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
   return now !== undefined && isSame(now, seen);

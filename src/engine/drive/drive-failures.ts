@@ -33,7 +33,10 @@ const MAX_MOUNTS = 3;
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
-/** Pause before a drive returns to a volume on which no recall could start. The pause doubles with each such visit. */
+/**
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles after each visit without a
+ * started recall.
+ */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
 const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
@@ -86,7 +89,9 @@ export class VolumeFailures {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** Records a visit to a volume. If no recall could start, drives visit the volume again only after a pause. */
+  /**
+   * Records a drive's visit to a volume. If no recall could start, drives visit the volume again only after a pause.
+   */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
@@ -132,8 +137,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Starts a pause, because this host cannot use the library.
-   * @returns the seconds until this process tries the library again
+   * Starts the pause before the library is tried again.
+   * @returns the length of the pause in seconds
    */
   pauseLibrary(thrown: LibraryError): number {
     const seconds = this.nextLibraryPause(thrown);
@@ -255,7 +260,7 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 /**
  * Records in the database that a volume is mounted, and then calls `use`. After an unexpected error, opens the volume's
  * circuit breaker, so that drives read other volumes until the pause ends.
- * @param use returns whether any recall or verification started
+ * @param use function that returns whether any recall or verification started
  * @returns the result of `use`; undefined if the volume is in another drive, or the lease is lost
  */
 export async function visitVolume(

@@ -24,7 +24,7 @@ import { workVolume } from './visit.js';
 const RESTART_MS = 1000;
 
 /**
- * Reads with a claimed and recovered drive until another engine should use the drive.
+ * Function that reads files with a claimed drive until another engine should use the drive.
  * @returns whether the remaining work can be done only on other hosts
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;

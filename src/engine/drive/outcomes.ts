@@ -17,7 +17,7 @@ import {
 export class UnseenError extends Error {}
 
 /**
- * Errors of the tape, as opposed to errors of the restore disk. After a tape error that is not retried, the file's
+ * Errors from the tape, as opposed to errors from the restore disk. After a tape error that is not retried, the file's
  * other tape copy is read.
  */
 const tapeErrors = new WeakSet<object>();

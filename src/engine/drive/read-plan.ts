@@ -32,8 +32,8 @@ export class ReadPlan<F extends PlannedFile> {
 
   /**
    * @param renewMs milliseconds after which a plan is renewed, so that it includes new files
-   * @param choose returns the plan's files, in read order
-   * @param onBatch called with the files in each batch
+   * @param choose function that returns the plan's files, in read order
+   * @param onBatch function that is called with the files in each batch
    */
   constructor(renewMs: number, choose: () => Promise<F[]>, onBatch: (files: readonly F[]) => void = () => {}) {
     this.renewMs = renewMs;

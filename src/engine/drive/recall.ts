@@ -186,7 +186,7 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // the database failed, not the file
+    if (error instanceof UnavailableError) return toReturned(recall);
     // the library stages the file again, so that the drive can read other files meanwhile
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
@@ -333,7 +333,7 @@ class RecalledCopy {
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // remove the partial file, which is a second hard link to the copy, because no later job would find it
+    // remove the partial file, which is a second hard link to the copy, because no later job would find the link
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };

@@ -1,7 +1,7 @@
 /**
- * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests
- * one through the database. A process with more drives than its fair share releases a drive between visits to volumes.
- * For a few seconds, only processes that requested a drive can claim the released drive.
+ * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
+ * drive through the database. A process with more drives than its fair share releases a drive between visits to
+ * volumes. For a few seconds, only processes that requested a drive can claim the released drive.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -22,7 +22,7 @@ const REQUEST_INTERVAL_MS = 3000;
 
 /**
  * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive, this engine
- * keeps its drives for the time `KEEP_MS`.
+ * keeps its drives for `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;

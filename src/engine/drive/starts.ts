@@ -22,7 +22,7 @@ import type { AnyPlan } from './read-plan.js';
 import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
-/** The staging library's id and name, or the mounted volume's name. */
+/** `stagedAt` is a staging library's id. `volume` is the name of the staging library or of the mounted volume. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
@@ -48,8 +48,8 @@ class OutcomeWriter {
 
   /**
    * Queues the outcomes of recalls to be written.
-   * @param judge called with the written outcomes; returns the reason to suspend the volume, if any. If an import has
-   *   changed a file, `judge` receives `returned` as the recall's outcome
+   * @param judge function that receives the written outcomes and returns the reason to suspend the volume, if any. If
+   *   an import has changed a file, `judge` receives the outcome `returned`
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -104,8 +104,8 @@ export class BatchReader {
 
   /**
    * Reads batches until no recall can start, or the drive must stop.
-   * @param isOver returns whether the drive must stop reading
-   * @param readBatch called with a started batch; must either read or end the batch
+   * @param isOver function that returns whether the drive must stop reading
+   * @param readBatch function that must read or end a started batch
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
@@ -130,7 +130,7 @@ export class BatchReader {
   }
 
   /**
-   * Reads a batch's files. The returned promise settles when all files are read. Its result contains the error that
+   * Reads a batch's files. The returned promise settles when all files are read. The result contains the error that
    * made the volume unreadable (`failure`), and a promise (`written`) that settles when the batch has ended.
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
@@ -187,7 +187,10 @@ export class BatchReader {
     this.hasStarted = false;
   }
 
-  /** The caller awaits the batch after its removal, so that an error is thrown only once. */
+  /**
+   * Takes the batch that was started in advance. Callers await the batch afterwards, so that the batch's error is
+   * thrown only once.
+   */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
@@ -225,7 +228,7 @@ export class BatchReader {
 
   /**
    * Ends all work on the volume, even after an error, before another engine can claim the drive.
-   * @param unmount called when the last copies are in place, or were discarded after an abort
+   * @param unmount function that is called after the last copies are in place or discarded
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {
     try {

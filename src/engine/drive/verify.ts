@@ -21,7 +21,7 @@ const PAGE = 100;
 
 /**
  * Verifies the unconfirmed tape copies on one volume. Stops after the current copy if a recall is waiting.
- * @param how.failures counts failed mounts, which are not recorded as tape copy errors
+ * @param how.failures counter of failed mounts, which are not recorded as tape copy errors
  * @returns false if a recall needs the drive, or all tape copies are confirmed
  * @throws DriveError, LibraryError
  */

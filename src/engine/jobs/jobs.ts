@@ -11,7 +11,7 @@ export interface Job {
   /** Maximum pause between two runs, and the pause after a failed run, in milliseconds. */
   everyMs: number;
   /**
-   * Whether the job deletes data or ends requests by age. If so, it is skipped while the database's clock is
+   * Whether the job deletes data or ends requests by age. Such a job is skipped while the database server's clock is
    * implausible.
    */
   isByTime?: boolean;
