@@ -11,8 +11,8 @@ interface Manager {
 
 /**
  * Disables the webhooks of a user or group that has stopped being a quota's manager. For a group, disables the webhooks
- * of all authors who are neither the quota's user nor listed as managers, because Tapegate does not know a group's
- * members. A remaining manager can enable the webhooks again.
+ * of all authors who are neither the quota's user nor listed as managers. Tapegate does not know which users a group
+ * contains. A remaining manager can enable the webhooks again.
  * @param lost SQL condition that the user or group has stopped being a manager
  */
 export function disableWebhooksOf(ctx: Context, { quota, kind, name }: Manager, lost: Sql): Sql {

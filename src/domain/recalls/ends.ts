@@ -318,7 +318,7 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   return rows.length === 1;
 }
 
-/** A complete copy that is still at its temporary path. */
+/** A complete copy at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**

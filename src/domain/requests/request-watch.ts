@@ -259,9 +259,7 @@ async function* reportStages(
   }
 }
 
-/**
- * Returns the query for the next page of stages. Omits unused conditions, so that PostgreSQL chooses a suitable index.
- */
+/** Omits unused conditions, so that PostgreSQL chooses a suitable index. */
 function presentStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined },

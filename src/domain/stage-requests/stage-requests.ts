@@ -365,7 +365,7 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
 }
 
 /**
- * Checks that the caller is allowed to change the request. Records a rejection in the audit log.
+ * Records a rejection in the audit log.
  * @throws ForbiddenError
  */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {

@@ -101,7 +101,6 @@ async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenera
   yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 
-/** Returns the finding for an unavailable disk, and excludes the disk's files from the other checks. */
 function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Finding {
   exam.unavailable.add(disk.id);
   const found = messageOf(error);

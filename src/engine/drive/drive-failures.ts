@@ -44,10 +44,7 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 /** Number of consecutive files with MEDIA errors after which the volume is suspended. */
 const MAX_BAD_FILES = 3;
 
-/**
- * A file that failed this many times before the volume was resumed no longer counts against the volume. Without this
- * limit, a few bad files would suspend the volume after each resume.
- */
+/** A file that failed this many times before the volume was resumed no longer counts against the volume. */
 const MAX_EARLIER_TRIES = 3;
 
 interface MountFailure {

@@ -341,8 +341,8 @@ class RecalledCopy {
 
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
-   * @returns `placed`; `unsure` if the copy is in place but the partial file might still exist; or the stats of an
-   *   unrecorded file with the same bytes
+   * @returns `placed`; `unsure` if the partial file might still exist; or the stats of an unrecorded file with the
+   *   same bytes
    * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {

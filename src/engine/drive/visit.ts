@@ -91,7 +91,6 @@ class Visit {
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
-      // an aborted mount is not the volume's fault
       if (isMountFailure && !batch.signal.aborted) await this.recordFailure(error);
     }
   }

@@ -30,7 +30,6 @@ const MIN_PAUSE_MS = 200;
 /** Maximum pause in milliseconds before a signal starts the next run. A user might be waiting for the job's result. */
 const MAX_PAUSE_MS = 1000;
 
-/** Maximum delay, in milliseconds, between one job's first run and the next job's first run. */
 const STAGGER_MS = 50;
 
 /**
