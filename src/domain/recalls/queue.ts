@@ -104,6 +104,7 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
+  // if an import has just moved the file to another volume, `startRecalls` detects the move
   const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
     .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))

@@ -50,7 +50,7 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
-  const seen = await measureDisks(ctx, measure);
+  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
     // do not lock requests that have started, because other transactions might be ending their recalls

@@ -287,6 +287,7 @@ async function storeListed(
   const { quota, user } = request;
   const [row] = await tx.query<StoredRow & { unknown: number; unresolvedPaths: number | null }>(
     prepared(
+      // use one statement, so that each path becomes either a request file or an unresolved path
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
@@ -372,6 +373,7 @@ async function storeFitting(
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow>(
+    // use one statement, so that each file is either requested or recorded with its problem
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (

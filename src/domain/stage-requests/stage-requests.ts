@@ -58,6 +58,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
+    // this stage request's own unstaged paths are added to the count only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {

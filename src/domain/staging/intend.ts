@@ -111,7 +111,7 @@ export async function intendFiles(
   lease: StagerLease,
   { fileIds, room, measure }: { fileIds: readonly bigint[]; room: Room; measure: MeasureDisks },
 ): Promise<{ intended: Set<bigint>; isFull: boolean }> {
-  const seen = await measureDisks(ctx, measure);
+  const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
   const { unplacedBytes } = await countStaged(ctx, lease.libraryId);
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'intendStaging', async (tx) => {

@@ -140,7 +140,7 @@ export class ArchiveBatch {
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findDirectoryClashes(this.ctx, paths);
+    const clashes = await findDirectoryClashes(this.ctx, paths); // find conflicts before any file is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];

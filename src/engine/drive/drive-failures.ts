@@ -273,7 +273,7 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    const isOtherFault = error instanceof DriveError || error instanceof LibraryError;
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // not the volume's fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
     throw error; // the caller releases the drive, and the engine that claims the drive next recovers unfinished recalls

@@ -110,7 +110,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {});
+      this.reporting.catch(() => {}); // `finish` throws the error of a failed report
     }, REPORT_MS);
   }
 

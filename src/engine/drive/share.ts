@@ -120,6 +120,7 @@ export class DriveShare {
 
   /** Writes drive requests one after another, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
+    // set the time before the write, so that only one drive of the process writes a request
     this.requestedAt = performance.now();
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),

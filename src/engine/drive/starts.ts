@@ -71,7 +71,7 @@ class OutcomeWriter {
 
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {});
+    this.last.catch(() => {}); // `written` rejects with the error of a failed write
   }
 }
 
