@@ -380,7 +380,7 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {});
+    void source.return(undefined).catch(() => {}); // ignore errors from a source that is no longer read
     return { done: true, value: undefined };
   };
   return {

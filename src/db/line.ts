@@ -84,7 +84,7 @@ export class SocketClient extends pg.Client {
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
-      void this.end().catch(() => {});
+      void this.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
       throw withRemedy(error);
     }
   }
@@ -147,6 +147,7 @@ function withRemedy(error: unknown): unknown {
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
+  // close a client of another class normally, although a server that hangs might delay the close
   else void client.end().catch(() => {});
 }
 
@@ -228,7 +229,7 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {});
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // ignore the error: the next query will report it
       }
 
       /** Sends a query. If sending fails, returns a rejected promise instead of throwing an error. */

@@ -124,7 +124,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {});
+    await client.query('ROLLBACK').catch(() => {}); // ignored, because the connection itself might have failed
     throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
   }
 }

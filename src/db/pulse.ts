@@ -82,6 +82,7 @@ export class Pulse {
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
+    // ignored, because the next connection will listen if this connection broke
     else await this.beginListening().catch(() => {});
     return () => this.listeners.delete(listener);
   }
@@ -221,7 +222,7 @@ export class Pulse {
       return answered;
     } finally {
       clearInterval(timer);
-      answer.catch(() => {});
+      answer.catch(() => {}); // ignore the error from a late answer
     }
   }
 
@@ -251,6 +252,7 @@ export class Pulse {
     if (this.isClosed) return;
     const woken = new AbortController();
     this.wake = () => woken.abort();
+    // ignore the error if `wake` ends the sleep
     await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {});
   }
 }

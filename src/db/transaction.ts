@@ -173,7 +173,7 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {});
+    this.ask(statement).catch(() => {}); // ignored, because `failure` records the error
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
@@ -201,7 +201,7 @@ class TransactionSession {
   async rollBack(): Promise<void> {
     if (this.state === 'idle') return;
     if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
-    await this.client.query(ROLLBACK).catch(() => {});
+    await this.client.query(ROLLBACK).catch(() => {}); // ignored, because a broken connection has already rolled back
   }
 
   private get isInTurn(): boolean {
@@ -222,7 +222,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {});
+    begun.catch(() => {}); // ignored, because later statements also fail
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 

@@ -122,5 +122,5 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
 }
 
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
-  await unlink(path.join(mountpoint, name)).catch(() => {});
+  await unlink(path.join(mountpoint, name)).catch(() => {}); // ignore the error, because the file might not exist
 }

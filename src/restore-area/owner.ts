@@ -69,7 +69,7 @@ export async function writeOwner(
     if (isFirst || !isOwn) await unlink(partial);
     return isOwn;
   } catch (error) {
-    await unlink(partial).catch(() => {});
+    await unlink(partial).catch(() => {}); // ignore the error, because the file might not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
     // without hard links, replacing the record is safe, because two Tapegates never mark a disk simultaneously
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });

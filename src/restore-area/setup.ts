@@ -256,6 +256,7 @@ export async function foldsNames(root: string): Promise<boolean> {
       return found.some((stats) => stats !== undefined);
     });
   } finally {
+    // ignore an error, for example because another user has created a file in the directory
     await rmdir(dir).catch(() => {});
   }
 }

@@ -265,7 +265,7 @@ export async function followWaiting(
       throw error;
     });
     if (!signal.aborted) report(view);
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
   }
 }
 

@@ -49,14 +49,14 @@ export async function requireDatabase(
     if (!isMissing(error)) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client?.end().catch(() => {});
+    await client?.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
   }
 }
 
 export async function makeDatabase(connectionString: string): Promise<void> {
   try {
     const probe = await connect(() => new BareClient({ connectionString, ...bounds }));
-    await probe.end().catch(() => {});
+    await probe.end().catch(() => {}); // ignore errors while closing, because the connection might have failed
   } catch (error) {
     if (!isMissing(error)) throw error;
     const { database = '' } = new SocketClient({ connectionString });

@@ -45,7 +45,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
       if (isForOtherHosts) restMs = options.unusablePauseMs;
     }, report);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {});
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // aborting `stop` ends the pause
   }
 }
 

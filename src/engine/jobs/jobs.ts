@@ -55,7 +55,7 @@ async function repeat(
   onRun: () => void,
 ): Promise<void> {
   count('tapegate_job_failures_total', { job: name }, 0);
-  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {});
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // aborting ends the pause
   while (!stop.aborted) {
     const seen = signal.count; // read the counter before the run, to notice signals during the run
     const startedAt = performance.now();
