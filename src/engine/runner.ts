@@ -52,8 +52,8 @@ import { runStager } from './staging/stager.js';
 
 export interface Engine {
   /**
-   * Stops the engine. Waits a limited time for running work to end, and then aborts and requeues unfinished work. Does
-   * not wait for hung calls.
+   * Stops the engine. Waits a limited time for running work, and then aborts and requeues unfinished work. Does not
+   * wait for hung calls.
    * @param drainMs milliseconds to wait before running work is aborted
    */
   stop(drainMs?: number): Promise<void>;
@@ -63,47 +63,42 @@ export interface Engine {
 export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
-  /** The part that this process runs; set by src/main/engine-process.ts. Default: `all`. */
   part?: EnginePart;
-  /** Library whose drives the process runs; by default, the library in the data directory. */
+  /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
-  /** Environment variables, to which library settings can refer by name; ignored by a process with only one drive. */
+  /** Environment variables to which library settings can refer by name. A process with only one drive ignores them. */
   env?: Site['env'];
-  /** Called when a disk or tape call hangs and blocks a thread, after the failure is recorded. */
+  /** Called when a hung disk or tape call blocks a thread, after the failure is recorded. */
   onHang?: () => void;
-  /** The engine's id, which all of its processes share; by default, a new id. */
+  /** The engine's id, which all processes of the engine share. Default: a new id. */
   engineId?: string;
-  // only tests use the options below
+  // only tests use the following options
   /** Seconds after which another engine can claim an unresponsive engine's drive. */
   leaseSeconds?: number;
-  /** Milliseconds to wait for running work to end when the engine is stopped. */
   drainMs?: number;
   /** Milliseconds between polls by an idle drive, and between runs of the job that stops recalls. */
   idleMs?: number;
-  /**
-   * Milliseconds for which this engine does not claim a drive or library that it could not use, so that another host
-   * can claim it.
-   */
+  /** Milliseconds before this engine retries an unusable drive or library, so that another host can claim it. */
   unusablePauseMs?: number;
-  /** Interval, in milliseconds, at which an idle drive looks for tape copies to verify. */
+  /** Milliseconds between an idle drive's searches for tape copies to verify. */
   verifyMs?: number;
-  /** Milliseconds between runs of the repair jobs. */
   repairMs?: number;
   host?: string;
   readFileSystem?: typeof readFileSystem;
-  /** Interval, in milliseconds, at which free disk space is measured for processes without access to the disks. */
+  /**
+   * Milliseconds between measurements of free disk space. Other processes without access to the disks read the results.
+   */
   measureMs?: number;
 }
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** When the engine stops: milliseconds to wait for aborted work (`ABORT_MS`), and to release drives (`LEAVE_MS`). */
+/** Milliseconds for which a stopping engine waits for aborted work (`ABORT_MS`), and to release drives (`LEAVE_MS`). */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /**
- * Milliseconds before an engine again claims a drive that it could not use. The pause is longer than the engines' poll
- * interval, so that another host can claim the drive earlier.
+ * Default of `unusablePauseMs`. Longer than the engines' poll interval, so that another host can claim the drive first.
  */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
@@ -121,7 +116,7 @@ const LIBRARIES_MS = 5000;
 
 /**
  * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
- * and changes nothing. If this process runs all parts of the engine, it also runs all other libraries' drives.
+ * and changes nothing. A process with part `all` also runs the drives of all other libraries.
  * @param given the library that the engine's drives use, or the function that each drive runs
  * @returns a promise that settles after the site's restore disks and drives are registered
  */
@@ -164,7 +159,6 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
-  // allow any number of listeners, because every drive and job adds listeners
   setMaxListeners(0, stop.signal, abort.signal, leave.signal);
   const workSignals = createWorkSignals();
   const { readFileSystem: read, host } = options;
@@ -210,7 +204,6 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   };
 }
 
-/** Stages files from every staging library, including libraries that are added later. */
 function followStagers(
   ctx: Context,
   { shared, workSignals, env }: { shared: SharedOptions; workSignals: WorkSignals; env: NodeJS.ProcessEnv },
@@ -261,7 +254,7 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Detects hung file-system calls of jobs. If a call hangs, suspends the disk before another process uses it. */
+/** Detects hung file-system calls of jobs. Suspends the disk of a hung call, so that no other process uses the disk. */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;
@@ -275,7 +268,10 @@ type WorkSignals = Record<
   WorkSignal
 >;
 
-/** Subscribes to database notifications. @returns a function that unsubscribes */
+/**
+ * Subscribes to database notifications.
+ * @returns a function that unsubscribes
+ */
 function listen(
   ctx: Context,
   workSignals: WorkSignals,
@@ -297,7 +293,7 @@ function listen(
 }
 
 /**
- * Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. The other jobs run once
+ * Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. All other jobs run once
  * per engine.
  */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
@@ -305,7 +301,6 @@ function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
 }
 
-/** Returns the jobs that maintain requests, recalls, copies and disks. */
 function listRestoreJobs(
   ctx: Context,
   given: {
@@ -363,7 +358,6 @@ function listRestoreJobs(
   ];
 }
 
-/** Returns the jobs that prune history, and send emails and webhooks. */
 function listNotificationJobs(
   ctx: Context,
   given: {

@@ -16,7 +16,7 @@ import {
 } from '../restore-area/ownership.js';
 
 export interface TakeoverPlan {
-  /** Why this Tapegate is fenced; null if it is not fenced. */
+  /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
   /** Number of waiting emails and webhook messages, which are sent after the takeover. */
@@ -26,16 +26,16 @@ export interface TakeoverPlan {
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Why this host cannot take over the directory; undefined if it can. */
+  /** Reason why this host cannot take over the directory; undefined if it can. */
   problem: string | undefined;
 }
 
 const ANSWER_MS = 10_000;
-/** Milliseconds to wait after writing an owner record, because a former owner might still overwrite it. */
+/** Milliseconds to wait after writing an owner record, because a former owner might still overwrite the record. */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
-/** Returns the directories that a takeover would include, without changing anything. */
+/** Returns the directories that a takeover would include. Changes nothing. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
   const directories = await readOwners(ctx);
@@ -48,7 +48,8 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
     const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
     found.problem = await calls.run(ANSWER_MS, directory, async () => {
       found.root = (await findOwnedRoot(directory)) ?? '';
-      if (found.root) found.owner = await readOwner(found.root).catch(() => undefined); // damaged: replaced
+      // a damaged owner record is replaced
+      if (found.root) found.owner = await readOwner(found.root).catch(() => undefined);
     });
     return found.root || found.problem ? [found] : [];
   };
@@ -57,8 +58,8 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 
 /**
  * Writes this database's identity to the owner record of each restore disk and library. If another Tapegate has the
- * same identity, first replaces this database's identity. Engines stay stopped until the takeover ends, so the takeover
- * can be killed at any point and repeated.
+ * same identity, first replaces this database's identity. The takeover can be killed at any point and repeated, because
+ * engines stay stopped until it ends.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

@@ -1,6 +1,5 @@
 /**
- * Reads the event table. Event numbers grow in the order in which events become visible to readers. After a reader has
- * read an event, no event with a lower number becomes visible.
+ * Reads the event table. After a reader has read an event, no event with a lower number becomes visible.
  */
 
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -64,7 +63,7 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
-  /** Shares database reads among readers, because readers often follow the same request from the same event. */
+  /** Readers share database reads, because many readers follow the same request from the same event. */
   private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
@@ -79,8 +78,8 @@ export class EventTable {
   }
 
   /**
-   * Reads the events with numbers above `after` that pass the filter, in order and in pages. Each page contains all
-   * events that pass the filter, up to event number `upTo`.
+   * Yields pages of the events with numbers above `after` that pass the filter. Each page contains all such events up
+   * to event number `upTo`.
    * @throws EventsGoneError if events with numbers above `after` were pruned
    */
   async *read<E extends AnyEvent>(
@@ -160,7 +159,7 @@ export class EventTable {
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
 /**
- * The events that an SQL statement sees: those up to the number `newest`, and those in the unnumbered batches whose ids
+ * The events that an SQL statement sees: events up to the number `newest`, and events in the batches whose ids
  * `unnumbered` lists.
  */
 export interface Present {
@@ -173,15 +172,12 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 /** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/**
- * Milliseconds before this process tries again to number events, if another process is numbering them. Numbering takes
- * milliseconds.
- */
+/** Milliseconds to wait if another process is numbering events. Numbering takes milliseconds. */
 const BUSY_MS = 10;
 
 export class EventNumbers {
   private readonly query: AskDatabase;
-  /** A PostgreSQL snapshot. All events that are visible in it have numbers. */
+  /** A PostgreSQL snapshot whose visible events all have numbers. */
   private seen: string | undefined;
 
   constructor(query: AskDatabase) {
@@ -240,7 +236,7 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // ignore an earlier read's error, because it is reported to the readers that shared that read
+    // ignore an earlier read's error, because that read's own readers receive the error
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

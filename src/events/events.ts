@@ -20,17 +20,16 @@ import {
   SharedReads,
 } from './event-table.js';
 
-/** Maximum number of events queued for a slow reader. If the queue is full, the reader reads the event table again. */
+/**
+ * Maximum number of events queued for a slow reader. When the queue is full, the reader reads the event table again.
+ */
 const MAX_QUEUE = Number(RANGE) / 2;
 /**
- * Maximum number of listeners that receive an event in one turn of the event loop. Calling more listeners in one turn
- * would increase the cost of garbage collection.
+ * Maximum number of listeners that receive an event in one turn of the event loop. More listeners per turn would make
+ * garbage collection more expensive.
  */
 const AT_ONCE = 100;
-/**
- * Interval, in milliseconds, at which the event table is polled, so that a lost notification delays events only
- * briefly.
- */
+/** Milliseconds between polls of the event table, so that a lost notification delays events only briefly. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -83,7 +82,7 @@ export class EventFeed {
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
 
-  /** Calls `listener` for each notification about a topic, for example about new events or free disk space. */
+  /** Calls `listener` for each notification about a topic. */
   onNotify(topic: string, listener: () => void): () => void {
     this.emitter.on(`notify:${topic}`, listener);
     return () => this.emitter.off(`notify:${topic}`, listener);
@@ -123,7 +122,7 @@ export class EventFeed {
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // subscribe before reading the table, so that the queue contains every event that the table reads miss
+      // subscribe before reading the table, so that no event is missed between the read and the subscription
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
@@ -172,7 +171,7 @@ export class EventFeed {
         .query<Row>(statement)
         .catch(() => db.pool.query<Row>(statement)),
     );
-    this.turn = answer.catch(() => {}); // ignore the error here, because the caller receives it
+    this.turn = answer.catch(() => {});
     return (await answer).rows;
   }
 
@@ -192,7 +191,7 @@ export class EventFeed {
         this.behindSince = this.isNotified ? performance.now() : undefined;
       }
     } catch {
-      setTimeout(() => this.notify(), RETRY_MS).unref(); // no connection now
+      setTimeout(() => this.notify(), RETRY_MS).unref(); // no connection is available now
     } finally {
       this.isReading = false;
     }
@@ -202,7 +201,7 @@ export class EventFeed {
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that has subscribed in the meantime needs the new events
+    if (this.readers > 0) return false; // a reader has subscribed in the meantime
     this.last = newest;
     return true;
   }
@@ -211,7 +210,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true; // the table might contain more new events
-    // let each reader read a large batch from the table through its own filter, to skip events that it does not want
+    // readers read a large batch from the table, each through its own filter, to skip unwanted events
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
@@ -224,9 +223,7 @@ export class EventFeed {
     this.last = range.upTo;
   }
 
-  /**
-   * Passes an event to all listeners. A listener that is added during the delivery finds the event in the event table.
-   */
+  /** Passes an event to all listeners. A listener added during the delivery finds the event in the event table. */
   private async deliver(event: AnyEvent): Promise<void> {
     let delivered = 0;
     for (const listener of this.listeners) {
@@ -261,11 +258,9 @@ export class EventFeed {
   }
 }
 
-/** A queue of limited length for one reader. */
 class Queue<Item> {
   /**
-   * Whether an item was dropped because the queue was full. The queue contains no items that were added after the first
-   * dropped item.
+   * Whether an item was dropped because the queue was full. After the first dropped item, the queue accepts no items.
    */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];
@@ -294,7 +289,10 @@ class Queue<Item> {
     this.wake();
   }
 
-  /** Waits until the queue contains an item. @returns false if the queue is empty and no more items will be added */
+  /**
+   * Waits until the queue contains an item.
+   * @returns false if the queue is empty and closed to new items
+   */
   async wait(): Promise<boolean> {
     while (this.waiting.length === 0) {
       if (this.isStopped || this.hasOverflowed) return false;

@@ -1,7 +1,7 @@
 /**
  * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
- * do not send the same email. After a crash or a stall, an email might be sent twice, but with the same Message-ID, so
- * that mail systems can detect the duplicate.
+ * do not send the same email. After a crash, an email might be sent twice, but with the same Message-ID, so that mail
+ * systems can detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -21,20 +21,15 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/**
- * Pauses, in seconds, after consecutive failures to send an email. After further failures, the last pause is repeated.
- */
+/** Pauses, in seconds, after consecutive failures to send an email. The last pause repeats. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * An email is dropped if the mail server still defers it this many seconds after the first deferral. RFC 5321, section
- * 4.5.4.1, requires senders to try for at least four or five days.
+ * Seconds after the first deferral at which a deferred email is dropped. RFC 5321, section 4.5.4.1, requires senders to
+ * try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/**
- * Minimum number of deferrals before an email is dropped, because days can pass between two tries if many emails are
- * queued.
- */
+/** Minimum number of deferrals before an email is dropped, because a long email queue can delay retries by days. */
 const DEFERRALS = 10;
 
 export interface MailSignals {
@@ -44,8 +39,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails, one after another.
- * @param transport connection to the mail server. Without a connection, emails are only logged, or left to another
- * engine if it had a mail server in the last 7 days
+ * @param transport connection to the mail server. If undefined, emails are only logged, or left to another engine if it
+ * had a mail server in the last 7 days
  * @returns the number of emails that this call sent, logged or tried to send
  */
 export async function sendMail(
@@ -64,7 +59,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    // check the restore disks' owner before claiming an email, because a claimed email is delayed if it is not sent
+    // check the restore disks' owner first, because an email that is claimed but not sent is delayed
     await confirmOwned(ctx);
     if (!(await claimMail(ctx, claim))) break;
     processed++;
@@ -116,13 +111,14 @@ async function send(
   }
 }
 
-/** Returns whether to drop an email that the mail server has just deferred. */
 function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }
 
-/** Returns whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`. */
+/**
+ * Returns whether this process has too many open files. nodemailer stores the system's error code in `originalCode`.
+ */
 function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
@@ -134,15 +130,12 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
-/** Returns whether the mail server permanently rejected only this email or its recipient, rather than all emails. */
+/** Returns whether the mail server permanently rejected this email or its recipient. */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }
 
-/**
- * Returns whether the mail server deferred this email or its recipient, for example because of a full mailbox or
- * greylisting.
- */
+/** Returns whether the mail server deferred this email or its recipient, for example because of greylisting. */
 function isDeferred(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
 }

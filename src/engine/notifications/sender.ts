@@ -1,6 +1,6 @@
 /**
- * Sends webhook messages to several webhooks concurrently, so that a slow webhook does not delay other webhooks. Signs
- * messages as the Standard Webhooks specification requires, and sends them only to allowed addresses.
+ * Sends webhook messages as the Standard Webhooks specification requires. Sends to several webhooks concurrently, so
+ * that a slow webhook does not delay other webhooks.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -76,7 +76,7 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    // check the restore disks' owner before claiming a message, because a claimed message is delayed if it is not sent
+    // check the restore disks' owner first, because a message that is claimed but not sent is delayed
     await confirmOwned(this.ctx);
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
@@ -121,14 +121,13 @@ interface OutgoingMessage {
 interface PostOptions {
   targets: WebhookTargets;
   signal: AbortSignal;
-  /** Time at which the message is sent, in seconds since 1970. */
+  /** Time at which the message is sent, in Unix seconds. */
   now: number;
   userAgent: string;
-  /** In tests, replaces the site's DNS resolver. */
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the signature header's value, which contains a signature for each secret. */
+/** Returns the signature header's value, with one signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
@@ -184,7 +183,7 @@ function call(message: OutgoingMessage, { targets, signal, now, userAgent, resol
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = send(url, options, (answer) => {
       const { statusCode: status = 0, headers } = answer;
-      answer.on('error', () => {}).destroy(); // the response body is ignored
+      answer.on('error', () => {}).destroy();
       done({ status, retryAfter: headers['retry-after'] });
     });
     request.once('error', fail);
@@ -218,10 +217,7 @@ function guardLookup(
 /** Returns whether the error means that the host name does not exist or does not have an address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
-/**
- * The error message is the same for unknown host names and private addresses, so that users cannot find out which
- * internal host names exist.
- */
+/** Thrown for both unknown host names and private addresses, so that users cannot discover internal host names. */
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(

@@ -1,7 +1,7 @@
 /**
  * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
  * volume by volume, until the library's depth is reached or the restore area is full. Files already requested from the
- * library count as delivered to their users, so that a user with a long queue cannot take the library's whole depth.
+ * library count toward their users' shares, so that a user with a long queue cannot use the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -24,27 +24,27 @@ import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
 import type { OpenStagingLibrary } from './open-library.js';
 
-/**
- * Gives each user the shortest possible turn, because a stage request, unlike a drive's plan, cannot be changed later.
- */
+/** Gives each user the shortest possible turn, because a stage request cannot be changed later. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Files are chosen in slices. A slice is at most the library's depth divided by this number. */
+/** Maximum size of a slice of files, as a fraction of the library's depth: depth / `SLICE_FRACTION`. */
 const SLICE_FRACTION = 10;
 
-/** Maximum number of slices in one run. The next run follows soon and chooses more files. */
+/** Maximum number of slices of files that one run requests. */
 const MAX_SLICES = 50;
 
-/** While more than this fraction of the depth is used, files wait, so that a larger stage request can be made later. */
+/**
+ * While more than this fraction of the library's depth is used, waiting files are collected for a larger stage request.
+ */
 const FULL_FRACTION = 0.9;
 
-/**
- * Maximum number of tape copies that a run requests for verification. Verification does not need space in the restore
- * area.
- */
+/** Maximum number of tape copies that a run requests for verification. */
 const READ_BACKS = 100;
 
-/** Marks files to be requested from the library. @returns the number of marked files */
+/**
+ * Marks files to be requested from the library.
+ * @returns the number of marked files
+ */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,

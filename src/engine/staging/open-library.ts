@@ -1,5 +1,4 @@
 /** A staging library that an engine uses. */
-
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { addUsage, DEPTH_FILES, type Library } from '../../domain/libraries/libraries.js';
@@ -12,7 +11,7 @@ export interface OpenStagingLibrary {
   name: string;
   library: StagingLibrary;
   /**
-   * Maximum number of files, and of bytes, that are requested from the library but not yet read; if `bytes` is null,
+   * Maximum number of files, and of bytes, that are requested from the library but not yet read. If `bytes` is null,
    * only the restore area limits the bytes.
    */
   depth: { files: number; bytes: bigint | null };
@@ -26,8 +25,8 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 }
 
 /**
- * Adds the library's request and byte counts to those in the database. Called after each task for the library. Never
- * rejects: if the write fails, the next call writes the counts.
+ * Adds the library's request and byte counts to the counts in the database. Never rejects: if the write fails, the next
+ * call writes the counts.
  */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;

@@ -1,7 +1,6 @@
 /**
- * The work of a staging library's drive. The drive does not mount volumes, but reads staged files into the restore area
- * in batches. It verifies tape copies while no recall has a staged file. After a crash, the engine that claims the
- * drive next requeues unfinished recalls (drive/stale-files.ts).
+ * Reads staged files into the restore area in batches. Verifies tape copies while no recalled file is staged. After a
+ * crash, the engine that next claims the drive requeues unfinished recalls (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -52,8 +51,8 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 
 /**
  * Reads staged files until no recall can start, the library is unreadable, or the drive must stop.
- * @throws database errors. After an error, the engine that claims the drive next recovers recalls that are still
- *   RUNNING
+ * @throws database errors. After an error, the engine that next claims the drive recovers recalls that are still
+ * RUNNING
  */
 async function readReadyFiles(
   ctx: Context,
@@ -70,10 +69,7 @@ async function readReadyFiles(
   }
 }
 
-/**
- * Milliseconds after which a plan is renewed. By then, more files might be staged, and other drives might have read
- * planned files.
- */
+/** Milliseconds after which a read plan is renewed, because more files might be staged by then. */
 const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;
@@ -81,7 +77,6 @@ const PLANNED_FILES = 1000;
 interface VisitOptions {
   lease: HeldLease;
   options: DriveOptions;
-  /** Whether the last reads from the library failed. */
   isDoubtful: boolean;
 }
 
@@ -114,7 +109,10 @@ class ReadingVisit {
     );
   }
 
-  /** Verifies one tape copy. @returns whether a tape copy was read */
+  /**
+   * Verifies one tape copy.
+   * @returns whether a tape copy was read
+   */
   async readBack(): Promise<boolean> {
     try {
       const options = { unread: this.undelivered, signal: this.lease.signal };
@@ -147,10 +145,7 @@ class ReadingVisit {
     await writeUsage(this.ctx, this.staging);
   }
 
-  /**
-   * Records recalls' outcomes. Releases files with MEDIA errors, so that the library stages them again before they are
-   * next read.
-   */
+  /** Records recalls' outcomes. Releases files with MEDIA errors, so that the library stages them again. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = damaged.map(({ fileId }) => fileId);
@@ -158,9 +153,7 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /**
-   * Pauses or suspends an unreadable library. Records the failure for the library, but not for its volumes and files.
-   */
+  /** Pauses or suspends an unreadable library. Does not count the failure against volumes or files. */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);
@@ -178,7 +171,7 @@ class ReadingVisit {
 /**
  * Verifies one tape copy.
  * @returns whether there was a tape copy to verify
- * @throws LibraryError if the library is unreadable; in that case, the tape copy is not verified
+ * @throws LibraryError if the library is unreadable; the tape copy then counts as unverified
  */
 async function readBackNext(
   ctx: Context,

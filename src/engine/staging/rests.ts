@@ -1,20 +1,18 @@
 /**
- * Computes pauses after staging library failures, and intervals between polls of stage requests. Contains only pure
- * functions.
+ * Computes pauses after staging library failures, and intervals between polls of stage requests. All functions are
+ * pure.
  */
 import { RetryLaterError } from '../../tape/staging.js';
 
 /** Seconds to pause after a library failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/**
- * Seconds before a file is requested again, if staging it did not fail. The pause doubles with each repeated request.
- */
+/** Seconds before a file is requested again, if staging did not fail. The pause doubles with each repeated request. */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**
  * Returns the seconds for which a library is paused after a failure.
- * @param before number of consecutive failures before this failure
+ * @param before number of consecutive earlier failures
  * @param random random value from 0 to 1 that varies the pause
  */
 export function restSeconds(error: unknown, before: number, random: number): number {
@@ -24,15 +22,14 @@ export function restSeconds(error: unknown, before: number, random: number): num
 
 /**
  * Returns the seconds until a file is requested again.
- * @param before number of earlier repeated requests; if 0, the file is requested again immediately
+ * @param before number of earlier repeated requests
  */
 export function againSeconds(before: number): number {
   return before === 0 ? 0 : doubled(AGAIN_SECONDS, before - 1);
 }
 
 /**
- * Returns the seconds until a stage request is polled again: a quarter of its age, within limits. New requests are
- * polled often, so that fast requests' ends are noticed soon.
+ * Returns the seconds until a stage request is polled again: a quarter of the request's age, within limits.
  * @param random random value from 0 to 1 that spreads the polls of stage requests made together
  */
 export function pollSeconds(

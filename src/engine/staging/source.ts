@@ -1,9 +1,8 @@
 /**
- * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. An interrupted read is
- * resumed only if a validator or the checksum would reveal that the file was replaced during the interruption.
- *
- * Distinguishes an unreadable library from a library that fails to deliver only single files. If a storage element
- * loses one pool, files in its other pools must not wait.
+ * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. Resumes an interrupted
+ * read only if a validator or the checksum would reveal that the file was replaced during the interruption.
+ * Distinguishes an unreadable library from single unreadable files. If a storage element loses one pool, files in its
+ * other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -24,13 +23,13 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this many consecutive interruptions if only a few bytes are read between them. */
+/** A read is abandoned after `MAX_BREAKS` consecutive interruptions with fewer than `MIN_BYTES` bytes between them. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A library might report a file as staged although it cannot be read yet. A file that cannot be read yet is staged
- * again up to this many times; after that, each repeat counts as a try.
+ * A library might report a file as staged although the file cannot be read yet. The file is then staged again, up to
+ * this many times without counting as a try.
  */
 const MAX_RETURNS = 5;
 
@@ -103,7 +102,7 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // before the recall is postponed, record that the file cannot be read yet, so that it is staged again
+        // record that the file cannot be read yet, so that the library stages it again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // do not resume after the file's last byte, because an error at this point means that the bytes are wrong
@@ -115,8 +114,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time for each chunk, and for each 64 kB that are read. The time that the caller takes to process a chunk
-   * does not count toward the limit. After a timeout, aborts the read, so that its connection or process ends.
+   * Limits the time for each chunk and for each 64 kB. Does not count the time that the caller takes to process a
+   * chunk. After a timeout, aborts the read, so that the read's connection or process ends.
    */
   private async *follow(
     file: StagedFile,
@@ -162,7 +161,7 @@ function isBreak(error: unknown): boolean {
 /** Number of consecutive undelivered files after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** The files that a library fails to deliver while one drive reads from it. */
+/** The files that a library fails to deliver while one drive reads from the library. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -173,19 +172,20 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called when the library delivers a file, or refuses it for a reason that does not affect other files. */
+  /** Called when the library delivers a file, or refuses a file for a reason that does not affect other files. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
-  /** The error after which the drive stops reading; undefined if it can continue. */
+  /** The error after which the drive stops reading; undefined if the drive can continue. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
   /**
-   * The error for which to pause the library, if any. If the library did not deliver any file, this is the last error.
+   * The error for which to pause the library; undefined if there is no reason to pause. If the library did not deliver
+   * any file, this is the last error.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

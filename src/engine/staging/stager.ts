@@ -36,24 +36,24 @@ interface StagerOptions {
   /** Stops the stager and aborts its current call to the library. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Maximum pause between two runs. No signal is sent when a poll is due or a recall's pause ends. */
+  /** Maximum milliseconds between two runs. No signal is sent when a poll is due or a recall's pause ends. */
   idleMs: number;
   /**
-   * Milliseconds for which this engine pauses after a library refuses to work, so that an engine with access to the
-   * library can claim it.
+   * Milliseconds for which this engine pauses after a library refuses to work, so that another engine can claim the
+   * library.
    */
   unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
-/** Pause between two runs, as a multiple of the run time, to limit the load if each batch of files sends a signal. */
+/** Pause between two runs, as a multiple of the run time. Limits the load if each batch of files sends a signal. */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** Seconds for which a file is considered staged if the library does not say how long it keeps the file. */
+/** Seconds for which a file is considered staged if the library does not report an expiry time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /**
- * Claims the library and runs its stager, repeatedly, until `stop` aborts. Logs errors, and claims the library again
+ * Repeatedly claims the library and runs its stager, until `stop` aborts. Logs errors, and claims the library again
  * after a pause.
  */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
@@ -69,7 +69,7 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${staging.name}`);
     }
-    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // aborting `stop` ends the pause
+    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {});
   }
 }
 
@@ -159,8 +159,8 @@ class Stager {
   }
 
   /**
-   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library says when to
-   * try again.
+   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library sets a retry
+   * time.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;
@@ -178,7 +178,6 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // errors from elsewhere, for example from the database, do not count as library failures
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -194,7 +193,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // an unexpected error is a bug in the library's code: log it with its stack, and count it as a library failure
+      // an unexpected error is a bug in the library's code: log the stack, and count a library failure
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });

@@ -35,17 +35,15 @@ import { againSeconds, pollSeconds, restSeconds } from './rests.js';
  */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/**
- * Maximum number of stage requests that a run polls or releases, in total (`perRun`) and at the same time (`atOnce`).
- */
+/** Maximum number of stage requests that a run polls or releases, in total (`perRun`) and concurrently (`atOnce`). */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Seconds to wait after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
 /**
- * How long files wait to be released together with other files in their stage request: a fraction of the request's age,
- * within limits.
+ * Time for which released files wait for other files in their stage request. The time is a fraction (1 / `part`) of the
+ * request's age, within limits.
  */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
@@ -71,7 +69,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // files that the answer does not mention are polled again later
+    // poll files again later if the answer does not mention them
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),
@@ -145,7 +143,6 @@ function toDemand(rows: readonly StagingRow[]): Demand {
   return { id: rows[0]?.remoteId ?? null, files: rows.map(toStagedFile) };
 }
 
-/** Groups rows by stage request, with at most `limit` rows in each group. */
 function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): R[][] {
   const demands = new Map<string | null, R[]>();
   for (const row of rows) {
@@ -164,8 +161,8 @@ function isOfDemand(error: unknown): boolean {
 }
 
 /**
- * Calls `work` for each stage request, with a few calls at the same time. After an error that might affect only one
- * stage request, continues unless all concurrent calls failed.
+ * Calls `work` for each stage request, a few at a time. After an error that might affect only one stage request,
+ * continues unless all concurrent calls failed.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
@@ -199,14 +196,14 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library forgets the file's stage requests this many times, over at least this many
+ * A file fails permanently if the library loses the file's stage requests this many times, over at least this many
  * seconds.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
 /**
  * Records the file states that the library reported.
- * @param rows the polled files; a file without a reported state is polled again at `pollAt`
+ * @param rows the polled files. Files without a reported state are polled again at `pollAt`
  */
 async function writeStates(
   ctx: Context,

@@ -1,4 +1,6 @@
-/** Determines an authenticated caller's rights. */
+/**
+ * Determines an authenticated caller's rights.
+ */
 import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
@@ -82,7 +84,7 @@ function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
 }
 
 /**
- * Returns the caller for a gateway without authentication: an anonymous caller who is allowed everything except
+ * Returns the caller for a gateway without authentication. This anonymous caller is allowed everything except
  * operators' actions.
  */
 export function openCaller(address: string | undefined): Caller {
@@ -115,8 +117,8 @@ export function checkName(name: string, source: string): string {
 }
 
 /**
- * Returns Tapegate's name for an issuer's user or group. Names from the first configured issuer are unchanged. Names
- * from other issuers get the issuer's name as a suffix, because names are unique only within an issuer.
+ * Returns Tapegate's name for an issuer's user or group. Names from the first configured issuer are unchanged. Other
+ * issuers' names get the issuer's name as a suffix, because names are unique only within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
@@ -129,7 +131,7 @@ export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, give
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // the text after the last @ is the issuer's name, because an issuer's name cannot contain @
+  // an issuer's name cannot contain @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);
@@ -152,8 +154,8 @@ export class Recent<Value> {
   }
 
   /**
-   * Returns the cached value for a key, or loads the value. If loading fails, the next call tries again. If the cache
-   * is cleared while a value is being loaded, the value is loaded a second time.
+   * Returns the cached value for a key, or loads the value. Failures are not cached. If the cache is cleared while a
+   * value is being loaded, the value is loaded a second time.
    */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {

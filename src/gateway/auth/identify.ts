@@ -24,11 +24,11 @@ export function callerOf(req: IncomingMessage): Caller {
 
 export interface Identifier {
   /**
-   * Handler that authenticates each request, and must run before handlers that need the caller.
+   * Authenticates each request. Must run before handlers that need the caller.
    * @throws HttpError 401
    */
   handler: RequestHandler;
-  /** Stops checking whether the callers of open responses still have their rights. */
+  /** Stops the periodic check of the rights of open responses' callers. */
   close(): void;
   /** Writes the pending counts of anonymous requests to the database. Must be called after the last response. */
   finish(): Promise<void>;
@@ -83,17 +83,14 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-/** Records a rejected request in the audit log, but not its headers, because any header might contain a secret. */
+/** Records a rejected request in the audit log, without headers, because any header might contain a secret. */
 function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpError): void {
   const caller = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/**
- * Rejects unauthenticated requests that come through a proxy, because a proxy on this host makes all of its clients
- * seem local.
- */
+/** Rejects unauthenticated requests from a proxy, because a proxy on this host makes all of its clients seem local. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

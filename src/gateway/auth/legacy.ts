@@ -1,6 +1,5 @@
 /**
- * Identifies callers without credentials, such as old scripts. A site can open some endpoints to callers without
- * credentials.
+ * Identifies callers without credentials, such as old scripts. A site can open some endpoints to these callers.
  */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
@@ -16,8 +15,8 @@ import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Milliseconds for which counts are collected before they are written to the database. A killed process loses the
- * counts that are not yet written.
+ * Milliseconds for which counts are collected before they are written to the database. A killed process loses unwritten
+ * counts.
  */
 const WRITE_MS = 5000;
 
@@ -132,7 +131,6 @@ export class LegacyCallers {
   }
 }
 
-/** Path prefix of the REST contract's endpoints. */
 const CONTRACT = '/tape_control/api/v1';
 
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
@@ -142,7 +140,7 @@ export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undef
   return endpoints.find((endpoint) => endpoint === request);
 }
 
-/** Returns the user that the path or the body names; empty if no user is named. */
+/** Returns the user that the path or the body names; empty if neither names a user. */
 function nameUser(req: Request, res: Response): string {
   return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
 }
@@ -156,10 +154,7 @@ function nameInPath({ path }: Request): string {
   }
 }
 
-/**
- * Returns a user name in a form that the database accepts. Returns an empty string if the name contains NUL or is
- * longer than any quota's name.
- */
+/** Returns a user name in a form that the database accepts; empty if the name contains NUL or is too long. */
 function clean(user: string): string {
   return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
 }

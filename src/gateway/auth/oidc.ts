@@ -149,9 +149,9 @@ function readWords(value: unknown): string[] {
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * Limits the roles that a token with WLCG scopes gives. The scope `storage.stage` permits requests, and the scope
- * `storage.read` permits reading. A token with WLCG scopes gives neither operator rights nor rights to other users'
- * quotas. Rejects a token with scopes that are limited to a path.
+ * Limits the roles of a token with WLCG scopes. The scope `storage.stage` permits requests, and the scope
+ * `storage.read` permits reading. WLCG scopes give neither operator rights nor rights to other users' quotas. Rejects
+ * scopes that are limited to a path.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -216,7 +216,7 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** Time, by the monotonic clock, of the last request for the issuer's keys. */
+  /** Time of the last request for the issuer's keys, in milliseconds of the monotonic clock. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
@@ -229,7 +229,7 @@ class Issuer {
 
   /**
    * Returns the issuer's key for a token's signature. Loaded keys stay valid while the issuer does not answer.
-   * @throws HttpError 503 if the key is not loaded, and the issuer's keys cannot be loaded now
+   * @throws HttpError 503 if a required key cannot be loaded
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
     try {
@@ -286,7 +286,7 @@ class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        // never let loaded keys expire here, because they must stay valid while the issuer does not answer
+        // never let cached keys expire, because they must stay valid while the issuer does not answer
         cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }

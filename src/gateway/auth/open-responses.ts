@@ -11,14 +11,14 @@ import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
 /**
- * Interval, in milliseconds, at which the callers of open responses are checked. The interval is half the documented
- * maximum delay, so that responses end in time even if one check fails.
+ * Milliseconds between checks of the callers of open responses: half the documented maximum delay, so that responses
+ * end in time even if one check fails.
  */
 const CHECK_MS = 2000;
 
 /**
- * Maximum duration, in seconds, of a stream for a caller whom a proxy has authenticated. When the stream ends, the
- * client reconnects without missing events, and the proxy authenticates the caller again.
+ * Maximum duration, in seconds, of a stream for a caller whom a proxy has authenticated. The client then reconnects
+ * without missing events, and the proxy authenticates the caller again.
  */
 const PROXIED_SECONDS = 900;
 
@@ -35,7 +35,6 @@ export class OpenResponses {
   private readonly timer: NodeJS.Timeout;
   private readonly unsubscribe: () => void;
   private checking: Promise<void> = Promise.resolve();
-  /** Whether any caller's rights have changed since the last check. */
   private haveRightsChanged = false;
   /** Version of anonymous callers' rights, as of the last check. */
   private openRights: string | undefined;
@@ -70,8 +69,8 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // compare anonymous callers' rights with those at the last check; the first check has no earlier rights to compare
-    // with, and might end streams needlessly
+    // compare anonymous callers' rights with the last check; the first check has no earlier rights, and might end
+    // streams needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -91,10 +90,7 @@ export class OpenResponses {
     this.checking = this.checking.then(() => this.endInvalid());
   }
 
-  /**
-   * Ends the responses of callers whose tokens are no longer valid or whose rights have changed. If the check fails, it
-   * is repeated after the usual interval.
-   */
+  /** Ends the responses of callers whose tokens are no longer valid or whose rights have changed. */
   private async endInvalid(): Promise<void> {
     try {
       await this.endUnknown();
