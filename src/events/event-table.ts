@@ -1,6 +1,4 @@
-/**
- * Reads the event table. After a reader has read an event, no event with a lower number becomes visible.
- */
+/** Reads the event table. After a reader has read an event, no event with a lower number becomes visible. */
 
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { EventsGoneError } from '../core/errors.js';

@@ -1,6 +1,4 @@
-/**
- * Determines an authenticated caller's rights.
- */
+/** Determines an authenticated caller's rights. */
 import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';

@@ -1,6 +1,4 @@
-/**
- * Reads the Authorization header.
- */
+/** Reads the Authorization header. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler } from 'express';
 import type { AccessConfig } from '../../config/config.js';
