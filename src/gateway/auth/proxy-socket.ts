@@ -28,7 +28,7 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      // ignore an error: if the directory still contains the socket, the socket is removed when the server closes
+      // ignore an error, because the socket is removed when the server closes
       await rmdir(dir).catch(() => {});
     }
     const { ino } = statSync(file);
@@ -38,7 +38,6 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
   }
 }
 
-/** @throws Error if another process listens on the socket, or if the file is not a socket */
 async function checkFree(file: string): Promise<void> {
   const found = await lstat(file).catch((error) => {
     if (codeOf(error) !== 'ENOENT') throw error;
@@ -62,6 +61,6 @@ function removeSocket(file: string, ino: number): void {
   try {
     if (statSync(file).ino === ino) unlinkSync(file);
   } catch {
-    // ignore the error, because the socket was already removed
+    // the socket was already removed
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Identifies callers whom a proxy has authenticated, by a header that contains either the user's name or the user's
- * certificate subject. Rejects a request with an identity header if the sender is not a listed proxy.
+ * Identifies callers whom a proxy has authenticated, by a header that contains the user's name or certificate subject.
+ * Rejects a request with an identity header if the sender is not a listed proxy.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Returns the identity from the header that contains the user's name; undefined if the request lacks this header.
+ * Returns the identity from the header that contains the user's name; undefined without this header.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,8 +30,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Returns the identity from the header that contains a verified client certificate's subject; undefined if the request
- * lacks this header.
+ * Returns the identity from the header that contains a verified client certificate's subject; undefined without this
+ * header.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -48,7 +48,6 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
 
 function userOfSubject(access: AccessConfig, subject: string): string {
   const { proxyCertUsers } = access;
-  // the operator's mapping takes precedence over the common name
   if (Object.hasOwn(proxyCertUsers, subject)) return proxyCertUsers[subject] ?? '';
   const user = readCommonName(subject);
   if (user !== undefined) {
@@ -72,8 +71,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns the value that a proxy has set for a header; undefined if the header is absent or empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because one of the two
- * might come from the client
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client might
+ * have sent one of the values
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -84,14 +83,14 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
     throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
-  // do not trim the value: Node.js has removed the spaces that HTTP ignores, and other white space is part of the name
+  // do not trim the value: white space that Node.js has not removed is part of the name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Splits a certificate's subject, in linear time, into escapes, special characters and text. */
+/** Splits a certificate's subject into escapes, special characters and text. Runs in linear time. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
@@ -116,7 +115,6 @@ function readCommonName(subject: string): string | undefined {
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }
 
-/** Removes unescaped trailing spaces from a value. */
 function trimValue(value: string): string {
   let end = value.length;
   while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;

@@ -12,10 +12,7 @@ import { bareHost } from '../../core/net/issuer-urls.js';
 import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
-/**
- * Path of the health endpoint. It accepts any host name, because load balancers might use any name, and its response
- * does not contain secrets.
- */
+/** Path of the health endpoint, which accepts any host name, because load balancers might use any name. */
 const HEALTH = /^\/health(\/|$)/i;
 
 type GuardConfig = BrowserConfig & HostConfig & { access: AccessConfig };
@@ -35,8 +32,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Returns whether the gateway accepts requests without credentials. A gateway that always requires credentials does not
- * check the host, because a page that uses DNS rebinding does not have credentials.
+ * Returns whether the gateway accepts requests without credentials. If not, the gateway does not check the Host header,
+ * because a page that uses DNS rebinding does not have credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -45,15 +42,15 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if the Host header does not name this gateway. The port is ignored. With
- * DNS rebinding, a browser treats a foreign page as same-origin, and only the Host header shows that it is foreign.
+ * Returns a check that throws HttpError 421 if the Host header does not name this gateway. With DNS rebinding, a
+ * browser treats a foreign page as same-origin, and only the Host header shows that the page is foreign.
  */
 function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // accept a request without Host, because it does not come from a browser
+    if (!given) return; // browsers always send a Host header
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -76,11 +73,11 @@ function addressOf({ socket }: Request): string | undefined {
 
 /**
  * Rejects requests from pages of other origins. Foreign pages cannot read responses, but could keep the gateway busy
- * with requests for long lists. Links on foreign pages, and programs such as curl, still work.
+ * with requests for long lists.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
-  if (req.method === 'OPTIONS') return; // an OPTIONS request does not read or change data
+  if (req.method === 'OPTIONS') return;
   const page = foreignPageOf(req, config);
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
@@ -95,7 +92,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // Sec-Fetch-Site is "none" if the user entered the URL; over plain HTTP, browsers do not send it
+  // Sec-Fetch-Site is "none" if the user entered the URL; browsers omit the header over plain HTTP
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -110,8 +107,8 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
 /**
- * Returns whether the request was sent because a user followed a link in a browser window. Does not accept requests
- * from frames, because a page could open any number of frames.
+ * Returns whether the user followed a link in a browser window. Requests from frames do not count, because a page could
+ * open any number of frames.
  */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
@@ -142,15 +139,14 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
 }
 
 /**
- * HTTP Strict Transport Security for half a year, without subdomains, because the gateway does not know which
- * subdomains exist.
+ * HTTP Strict Transport Security for half a year. Excludes subdomains, because the gateway does not know its
+ * subdomains.
  */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Most responses are not pages, so browsers must not load anything for them, run or frame
- * them, or guess their type. GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users
- * connect over TLS.
+ * Sets the security headers. Most responses are not pages, so browsers must not run them, frame them, or guess their
+ * type. GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -160,7 +156,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // do not use no-referrer, because browsers would send Origin: null from Tapegate's own forms
+    // do not use no-referrer, because browsers would send `Origin: null` from Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
     // omit headers that only obsolete browsers read

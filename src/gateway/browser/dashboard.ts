@@ -44,7 +44,7 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   const assets = new Map<string, Asset>();
-  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built, so nothing is served at the root path
+  if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
     if (type === undefined) continue; // skip a directory

@@ -14,7 +14,6 @@ import { remember } from '../../core/remembered.js';
 interface Origin {
   /** Client's address; undefined if the connection has ended, or a proxy does not report the client. */
   address: string | undefined;
-  /** Whether a listed proxy sent the request. */
   isProxied: boolean;
 }
 
@@ -28,7 +27,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the client's address for a request; must be called before `addressOf` */
+/** @returns a function that records the client's address for a request. Call the function before `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -44,7 +43,7 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // if no proxy secret is set, do not trust this host's addresses, because every local user can connect from them
+    // without a proxy secret, do not trust this host's addresses, because every local user can connect from them
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
@@ -64,10 +63,10 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. The client
- * might have invented all earlier addresses. If all addresses belong to listed proxies, the first address is the
- * client's, because a client might run on a proxy's host. If a listed proxy does not report a valid address, the client
- * is unknown.
+ * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. Earlier
+ * addresses are not trusted, because the client might have invented them. If all addresses belong to listed proxies,
+ * the first address is the client's, because a client might run on a proxy's host. If a listed proxy does not report a
+ * valid address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -91,7 +90,6 @@ function readAddress(text: string): string | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** Returns the client's address; undefined if it is unknown. */
 export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
@@ -112,10 +110,7 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/**
- * Evidence that nginx forwarded a request. By default, nginx does not add a forwarding header, but uses HTTP/1.0,
- * unlike programs on this host.
- */
+/** Evidence that nginx forwarded a request. By default, nginx uses HTTP/1.0 and adds no forwarding header. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is no evidence. */

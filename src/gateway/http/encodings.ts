@@ -1,8 +1,8 @@
 /**
- * Encodes response bodies with br or gzip if the client accepts the encoding. Small bodies are not encoded. A body that
- * contains both a secret and text from the caller is not encoded, because the encoded length could reveal the secret.
- * Event streams are not encoded, because each event must be sent immediately. The middleware `compression` is not used,
- * because it continues to encode after a disconnect, and encodes a constant body again for each response.
+ * Encodes response bodies with br or gzip if the client accepts the encoding. A body that contains both a secret and
+ * text from the caller is not encoded, because the encoded length could reveal the secret. Event streams are not
+ * encoded, because each event must be sent immediately. The middleware `compression` is not used, because it continues
+ * to encode after a disconnect, and encodes a constant body again for each response.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -15,9 +15,8 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists. With these settings, encoding a list is faster than reading it from the database. On one core,
-   * gzip level 1 encodes 240 MB/s, to 9 % of the original size. Brotli level 1 encodes 390 MB/s, to 7.5 %, but Brotli
-   * level 3 encodes only 77 MB/s.
+   * Settings for lists, with which encoding a list is faster than reading the list from the database. On one core, gzip
+   * level 1 encodes 240 MB/s, to 9 % of the original size. Brotli level 1 encodes 390 MB/s, to 7.5 %.
    */
   fast: object;
   /**
@@ -113,7 +112,6 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      // remove the body's headers before an error response is sent
       for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header);
       throw error;
     });

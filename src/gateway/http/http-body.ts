@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from '../../core/errors.js';
 
-/** Maximum size of a request body, in bytes. The size is enough for 100,000 paths. */
+/** Maximum size of a request body, in bytes: enough for 100,000 paths. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
@@ -69,8 +69,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Maximum number of values in a JSON body. Without a limit, a body could contain six million very short paths. Fewer
- * lists and objects are allowed, because each takes ten times as much memory as a path.
+ * Limits on the structure of a JSON body, because a body could contain six million very short paths. Lists and objects
+ * have a lower limit, because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;
@@ -79,8 +79,8 @@ const MAX_DEPTH = 100;
 const [QUOTE, BACKSLASH, COMMA, LIST, LIST_END, OBJECT, OBJECT_END] = Buffer.from('"\\,[]{}');
 
 /**
- * Checks the structure of a JSON body before it is parsed. Parsing 32 MB of paths takes 0.3 s, but parsing 32 MB of
- * empty objects takes 14 s and 2 GB of memory.
+ * Checks the structure of a JSON body before parsing. Parsing 32 MB of paths takes 0.3 s, but parsing 32 MB of empty
+ * objects takes 14 s and 2 GB of memory.
  * @throws SyntaxError
  */
 function checkShape(bytes: Buffer): void {

@@ -1,4 +1,4 @@
-/** Maps errors to HTTP statuses, which are the same in all protocols. Each protocol formats its own error body. */
+/** Maps errors to HTTP statuses, which are the same in all protocols. */
 import type { ErrorRequestHandler, Response } from 'express';
 import type { Logger } from 'pino';
 import {
@@ -44,7 +44,7 @@ export function answerOf(error: unknown): { status: number; message: string; hea
 /**
  * Creates a protocol's error handler, which must be registered after the protocol's other handlers.
  * @param protocol the protocol's name in the log
- * @param present a function that sends the error response
+ * @param present sends the error response
  */
 export function createErrorHandler(
   log: Logger,

@@ -1,10 +1,9 @@
 /**
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
- * Imports all rows or none. If the client disconnects before the response, nothing is imported. The response is a JSON
- * object with the import's counts, or with an error and the faults in invalid rows. The option skipInvalid skips rows
- * whose names cannot be restored, and lists the skipped rows in the response. The option complete names a prefix, and
- * withdraws all files below it that the rows do not list. The option maxWithdrawn is the largest percentage of the
- * files below the prefix that can be withdrawn (default 5). With the option dryRun, the import changes nothing.
+ * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
+ * skips rows whose names cannot be restored. The option complete names a prefix, and withdraws all files below it that
+ * the rows do not list. The option maxWithdrawn is the largest percentage of the files below the prefix that can be
+ * withdrawn (default 5). With the option dryRun, the import changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -56,8 +55,8 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
 }
 
 /**
- * Returns whether the client disconnected while it was sending the body. The request object reports a disconnect before
- * the response object does.
+ * Returns whether the client disconnected while sending the body. The request object reports a disconnect before the
+ * response object does.
  */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
@@ -65,8 +64,8 @@ interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /**
-   * The running import, if any. Imports run one after another, because each import occupies a database connection, and
-   * two imports' transactions would wait for each other.
+   * The running import. Imports run one after another, because each import occupies a database connection, and
+   * concurrent import transactions would wait for each other.
    */
   slot: { current?: Import | undefined };
   disconnected: AbortSignal;

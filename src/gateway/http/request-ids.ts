@@ -1,7 +1,4 @@
-/**
- * Assigns an id to each HTTP request, for logs and the response: the id that the client sent, or a new id if the client
- * did not send one.
- */
+/** Assigns an id to each HTTP request, for logs and the response: the client's own id, or a new id. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

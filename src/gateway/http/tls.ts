@@ -1,7 +1,4 @@
-/**
- * Serves TLS with certificate files, and reloads changed files, so that renewing a certificate does not require a
- * restart.
- */
+/** Serves TLS with certificate files, and reloads changed files. */
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -24,8 +21,8 @@ interface TlsConfig {
 const HANDSHAKE_MS = 20_000;
 
 /**
- * Interval, in milliseconds, at which the gateway checks whether the certificate file or the key file has changed. A
- * file watcher would not notice a renewal that changes a symbolic link.
+ * Milliseconds between checks for changed certificate or key files. A file watcher would not notice a renewal that
+ * changes a symbolic link.
  */
 const POLL_MS = 2000;
 
@@ -57,7 +54,6 @@ export async function openTls(
 
 type TlsCredentials = Record<keyof TlsFiles, Buffer>;
 
-/** @throws Error that names the environment variables if certificate and key cannot be read or do not match */
 async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
   const [cert, key] = await Promise.all([files.cert, files.key].map((file) => readFile(file).catch((error) => error)));
   const faults = findTlsFaults(files, { cert, key });
@@ -76,7 +72,6 @@ async function follow(
   let served = first;
   let lastProblem: string | undefined;
   for (;;) {
-    // ignore the abort here, because the next line checks the signal
     await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {});
     if (signal.aborted) return;
     try {

@@ -1,8 +1,8 @@
 /**
- * Tracks unfinished responses, and stops the gateway with as few failed requests as possible. During
- * TAPEGATE_LEAVE_SECONDS, and for one second after the gateway has ended its streams, each response closes its
- * connection. Load balancers and clients then connect to another gateway. Finally, the gateway stops listening and
- * closes idle connections. A request that arrives while the gateway closes idle connections is lost.
+ * Tracks unfinished responses, and stops the gateway with as few failed requests as possible. While the gateway is
+ * stopping, each response closes its connection, so that clients and load balancers connect to another gateway.
+ * Finally, the gateway stops listening and closes idle connections. A request that arrives while the gateway closes
+ * idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -16,7 +16,10 @@ const LINGER_MS = 1000;
 /** Milliseconds for which the gateway waits for unfinished responses after it stops listening. */
 const ANSWER_MS = 5000;
 
-/** Maximum number of listeners that wait for a response to end: one per limit, and one for the code that sends it. */
+/**
+ * Maximum number of listeners that wait for a response to end: one per limit, and one for the code that sends the
+ * response.
+ */
 const LISTENERS = 30;
 
 export class UnfinishedResponses {
@@ -28,7 +31,6 @@ export class UnfinishedResponses {
     return this.isOver;
   }
 
-  /** Number of unfinished responses. */
   get number(): number {
     return this.open.size;
   }
@@ -72,14 +74,13 @@ export class UnfinishedResponses {
 const disconnectSignals = new WeakMap<ServerResponse, AbortSignal>();
 
 /**
- * Returns a signal, shared by all work for a response, that aborts when the client disconnects before the response
- * ends.
+ * Returns a signal, shared by all work for a response, that aborts if the client disconnects before the response ends.
  */
 export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;
   const disconnected = new AbortController();
-  // allow any number of listeners, because each field of a GraphQL operation might add one while it waits for a slot
+  // each field of a GraphQL operation might add a listener while the field waits for a slot
   setMaxListeners(0, disconnected.signal);
   const abort = () => {
     if (!res.writableFinished) disconnected.abort(new Error('the client has disconnected'));

@@ -12,7 +12,7 @@ import { addressKey, addressOf } from '../http/address.js';
 import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
 
 export interface CallerLimits {
-  /** Handlers that apply the limits, and must run after authentication and before the protocols' handlers. */
+  /** Handlers that apply the limits. Must run after authentication and before the protocols' handlers. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
@@ -22,8 +22,8 @@ const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
 /**
- * The largest share of the memory for request bodies that one caller can use. By default, three bodies of 32 MB fit
- * into this share.
+ * The largest share of the memory for request bodies that one caller can use. By default, the share is enough for three
+ * bodies of 32 MB.
  */
 const SHARE_OF_BODIES = 3 / 8;
 
@@ -97,8 +97,8 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns a request's rate-limit key. An authenticated caller has one key for all of its addresses and tokens. An
- * unauthenticated caller's key is its address.
+ * Returns a request's rate-limit key. An authenticated caller has one key for all addresses and tokens. An
+ * unauthenticated caller's key is the client's address.
  */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
@@ -108,8 +108,8 @@ export function limitKey(req: IncomingMessage): string {
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /**
- * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host cannot be
- * distinguished, so they are limited only if a rate limit for them is configured.
+ * Returns whether a request is exempt from rate limits by default. Unauthenticated callers on this host are limited
+ * only if a rate limit for them is configured.
  */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
@@ -117,7 +117,7 @@ function isUncounted(req: IncomingMessage): boolean {
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Limits how much of a resource is used at the same time, in total and per caller. */
+/** Limits how much of a resource is used concurrently, in total and per caller. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
@@ -196,7 +196,7 @@ function onceClosed(res: ServerResponse, release: () => void): void {
 }
 
 /**
- * Keeps a request's resources reserved while work for it continues after the response or a disconnect.
+ * Keeps a request's resources reserved while work for the request continues after the response or a disconnect.
  * @returns a function that releases the resources; a second call does nothing
  */
 export function holdLimits(res: ServerResponse): () => void {
@@ -230,8 +230,8 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 }
 
 /**
- * Limits the number of client connections. Node.js closes connections over the total limit. One address can have at
- * most half of all connections, so that a client cannot lock out other clients.
+ * Limits the number of client connections. One address can have at most half of all connections, so that a client
+ * cannot lock out other clients.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
@@ -252,7 +252,7 @@ function limitConnections(server: Server, config: Config): void {
   });
 }
 
-/** Returns this process's limit on open files; undefined if there is no limit, or the system does not report it. */
+/** Returns this process's limit on open files; undefined without a known limit. */
 function readDescriptorLimit(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
@@ -282,8 +282,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Handles a connection's requests one after another (RFC 9112, 9.3.2), although Node.js starts all pipelined requests
- * simultaneously. If responses overlapped, a response after an interrupted response would never close, and would never
- * release its resources. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * concurrently. Otherwise, a response after an interrupted response would never close, and would never release its
+ * resources. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
