@@ -112,13 +112,13 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     copies,
     recordMissing,
     get log() {
-      log ??= ctx.log.child(idOf(res)); // create the log on first use, because most requests do not log anything
+      log ??= ctx.log.child(idOf(res));
       return log;
     },
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return disconnectSignalOf(res); // create the signal on first use, because short responses do not need it
+      return disconnectSignalOf(res);
     },
     keep: () => holdLimits(res),
     traceparent: traceparentOf(res),
@@ -226,7 +226,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // omit the reason, because it contains paths, and all callers can read this response
+    // omit the reason, because the reason contains paths, and all callers can read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });
@@ -236,8 +236,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that finds out why engines have fenced this Tapegate. The function returns null if this Tapegate
- * is not fenced, and the last known answer if the database is slow.
+ * Returns a function that returns why engines have fenced this Tapegate. The result is null if this Tapegate is not
+ * fenced, and the last known answer if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
@@ -259,7 +259,6 @@ function followFence(ctx: Context): () => Promise<string | null> {
   };
 }
 
-/** Returns the number of standbys in use, and the slowest standby's lag. */
 function describeStandbys(standbys: Standbys | undefined): object {
   if (!standbys) return {};
   const all = standbys.status;

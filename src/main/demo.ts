@@ -1,6 +1,6 @@
 /**
  * Creates a small demo archive with real bytes on a few volumes, and two users. If the process is killed, the next
- * start continues the work: the bytes are derived from the paths, and the users are stored last.
+ * start continues the work, because the bytes are derived from the paths, and the users are stored last.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -28,14 +28,14 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Creates the demo. Does nothing if the demo is complete, or if the database contains requests, or users or files
- * outside the demo.
+ * Creates the demo. Does nothing if the demo is complete, or if the database contains requests, users or files outside
+ * the demo.
  * @returns undefined if the demo should not be shown to users
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
-    // take a lock, because several processes might start at the same time on an empty database
+    // take a lock, because several processes might start concurrently on an empty database
     await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
     const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
       WITH user_of_demo AS (

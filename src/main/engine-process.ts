@@ -1,11 +1,7 @@
 /**
- * One of an engine's processes: it runs one drive of a library, or the jobs. src/main/commands/engine-processes.ts
- * starts and supervises the process.
- *
- * JavaScript continues to run while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
- * disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
- * other exit waits for the threads. An engine process also kills itself if its parent has ended. An engine can safely
- * be killed at any point.
+ * One of an engine's processes, which runs one drive of a library, or the jobs. If a call hangs, the process suspends
+ * the disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
+ * other exit waits for hung threads. An engine process also kills itself if its parent has ended.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -104,7 +100,6 @@ async function stop(): Promise<void> {
 }
 
 async function leave(kind: 'failed' | 'hung' | 'stopped'): Promise<never> {
-  // ignore errors when closing, because the process ends now
   await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {});
   report(kind, end);
   return await new Promise<never>(() => {});

@@ -1,4 +1,4 @@
-/** The command line. Creates the program, runs commands, and reports errors with their exit codes. */
+/** Creates the command line program, runs commands, and reports errors with their exit codes. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError, Help } from 'commander';
@@ -89,8 +89,8 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
 /**
- * Wraps the text that follows a command's help, because commander does not wrap it. Does not wrap lines that begin with
- * a space, because they belong to a table or a command.
+ * Wraps the text that follows a command's help, because commander does not wrap this text. Does not wrap lines that
+ * begin with a space, because such lines belong to a table or a command.
  */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
@@ -99,7 +99,6 @@ function fitTerminal(text: string): string {
   return text.split('\n').map(fit).join('\n');
 }
 
-/** Commands that do not print results. */
 const WITHOUT_JSON = ['start', 'serve', 'work', 'login', 'logout', 'completion'];
 
 export function addOutputOptions(command: Command): void {
@@ -131,8 +130,7 @@ function fail(error: unknown): number {
 }
 
 /**
- * Runs the command that the arguments name, with the streams and environment that the caller passes. Returns the
- * command's exit code.
+ * Runs the command that the arguments name, with the given streams and environment. Returns the command's exit code.
  */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));

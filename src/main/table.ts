@@ -1,13 +1,12 @@
 /**
- * The table of commands, with each command's group and description, in the order in which the help lists them. Loads a
- * command's source file only if the arguments name the command, because loading all files would take longer than most
- * commands run.
+ * The table of commands, with each command's group and description, in the order of the help. Loads a command's source
+ * file only if the arguments name the command, because loading all files would take longer than most commands run.
  */
 import type { Command } from 'commander';
 
 /**
- * A command's description, in one line of at most 57 characters. `help` is a longer text for the command's own help, if
- * needed.
+ * A command's description, in one line of at most 57 characters. `help` is an optional longer text for the command's
+ * own help.
  */
 type Description = string | { line: string; help: string };
 
@@ -19,8 +18,7 @@ export interface CommandFile {
 }
 
 /**
- * A program's commands, in the order in which its help lists them, and the help's last line, which describes the
- * environment.
+ * A program's commands, in the order of the help, and the help's last line (`where`), which describes the environment.
  */
 export interface Commands {
   commands: readonly CommandFile[];
@@ -250,7 +248,6 @@ export const commandFiles = {
   }),
 };
 
-/** All commands of `tapegate`. */
 export const installation: Commands = {
   commands: Object.values(commandFiles),
   where: 'Environment variables set the database or the server: "tapegate start --help" lists them.',

@@ -1,9 +1,7 @@
 /**
  * Plans ahead: simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows
- * when each user's files on each volume are read. All functions are pure.
- *
- * The simulation uses the cost model's times. The simulation assumes that no new requests and no failures occur, and
- * does not wait for small queues to grow.
+ * when each user's files on each volume are read. All functions are pure. The simulation assumes that no new requests
+ * and no failures occur, and does not wait for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -25,7 +23,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Total size, in bytes, of the files that the drive is reading now. These files are no longer in the queue. */
+  /** Total size, in bytes, of the files that the drive is reading now. The queue no longer contains these files. */
   runningBytes: number;
 }
 
@@ -69,7 +67,6 @@ interface SimulatedDrive {
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
-  /** Time to unmount the mounted volume, in seconds. */
   unmountSeconds: number;
 }
 
@@ -95,9 +92,7 @@ class DrivesAhead {
     });
   }
 
-  /**
-   * Simulates the drives until all readable files are read. In each step, simulates the drive that becomes free first.
-   */
+  /** Simulates the drives until all readable files are read. Each step simulates the drive that becomes free first. */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -110,9 +105,7 @@ class DrivesAhead {
     return this.turns.get(keyOf(volumeId, user));
   }
 
-  /**
-   * Simulates one step of a drive. In a step, the drive reads for a while, leaves its volume, or mounts another volume.
-   */
+  /** Simulates one step of a drive: the drive reads for a while, leaves its volume, or mounts another volume. */
   private work(drive: SimulatedDrive, state: ScheduleState): void {
     const here = this.queue.of(drive.volumeId);
     if (here) {
@@ -134,7 +127,10 @@ class DrivesAhead {
     return stay;
   }
 
-  /** Simulates one step of reading. @returns the time at which the drive is free again */
+  /**
+   * Simulates one step of reading.
+   * @returns the time at which the drive is free again
+   */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -147,7 +143,10 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here files that still wait on the volume; any drive can read them later */
+  /**
+   * Unmounts the volume.
+   * @param here files that still wait on the volume; any drive can read them later
+   */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -200,10 +199,7 @@ function placeDrive(
   };
 }
 
-/**
- * Returns the drive that becomes free first. If several drives become free at the same time, returns the one that is
- * listed first.
- */
+/** Returns the drive that becomes free first. For a tie, returns the drive that is listed first. */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
@@ -215,16 +211,13 @@ interface Reading {
   /** Number of files read in the step; usually not an integer, because a step can end in the middle of a file. */
   files: number;
   bytes: number;
-  /** Time at which the step ends, in seconds. */
   end: number;
 }
 
 /** Maximum number of simulation steps. The longer the queue, the more time each step covers. */
 const MAX_STEPS = 20_000;
 
-/** A simulation's own copy of the queue. */
 class QueueAhead {
-  /** Volumes with waiting files, keyed by volume id. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
@@ -263,9 +256,7 @@ class QueueAhead {
     return { shares: this.shares, now: time, policy: this.policy };
   }
 
-  /**
-   * Simulates one step of reading: chooses the users whose files are read, and charges the drive time to them.
-   */
+  /** Simulates one step of reading: chooses the users whose files are read, and charges the drive time to them. */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);
@@ -289,7 +280,7 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-/** Returns the drive time needed to read all queued files, excluding mounts. */
+/** Returns the drive seconds needed to read all queued files, excluding mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

@@ -1,6 +1,6 @@
 /**
  * Indexes the waiting files on unmounted volumes by user, so that the planner can choose a volume without examining all
- * of them.
+ * volumes.
  */
 import { estimateSeconds, type Medium } from './media.js';
 
@@ -38,7 +38,7 @@ export class Backlog<Queue extends VolumeQueue> {
     for (const queue of queues) this.add(queue);
   }
 
-  /** Adds a volume's queue. The caller must not change the queue while it is in the backlog. */
+  /** Adds a volume's queue. The caller must not change the queue while the backlog contains it. */
   add(queue: Queue): void {
     const { files, bytes } = sumOf(queue);
     const rate = bytes / estimateSeconds(queue.medium, files, bytes);

@@ -1,15 +1,13 @@
 /**
- * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when it
- * releases one of its own. Each engine decides on its own, and considers only engines that request a drive.
- *
- * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves to a requesting engine if that engine's claim is greater than the current engine's claim. Each move brings the
- * engines' shares of the drives closer to their weights.
+ * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when the
+ * engine releases its own drive. Each engine decides on its own, and considers only engines that request a drive. If an
+ * engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive moves
+ * to a requesting engine if that engine's claim is greater than the current engine's claim.
  */
 
 export interface SharingEngine {
   id: string;
-  /** At least 0. An engine with weight 0 leaves free drives to all other engines. */
+  /** An engine with weight 0 leaves free drives to all other engines. */
   weight: number;
   /** Highest drive number that the engine is allowed to use. */
   reach: number;
@@ -25,7 +23,6 @@ export interface SharedDrive {
 
 export interface DrivesAndAskers {
   drives: readonly SharedDrive[];
-  /** Other engines that currently want another drive. */
   askers: readonly SharingEngine[];
 }
 
@@ -43,8 +40,8 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 
 /**
  * Returns whether the engine must release a drive, because another engine has a greater claim and cannot find a free
- * drive. Several of the engine's processes can call this function at the same time. All processes choose the drive with
- * the highest number, so that the engine releases only one drive.
+ * drive. The drive with the highest number is released, so that concurrent processes of the engine release only one
+ * drive.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);

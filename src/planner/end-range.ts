@@ -1,16 +1,10 @@
 /**
- * Estimates when a request's waiting files will all have been read. The estimate is a range, because future failures
- * and requests are unknown.
- *
- * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. For
- * files at a staging library, the earliest end assumes the library's shortest measured wait time.
- *
- * The planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library,
- * the planned end assumes the library's usual wait time.
- *
- * The latest end allows twice the planned time. On media that take time to mount, the latest end also allows 1.5 sweeps
- * for other users. In simulations that add more requests later, nine out of ten requests ended before their latest end
- * (bench/ranges.ts).
+ * Estimates when a request's waiting files will all have been read. The earliest end assumes that drives read only the
+ * request's waiting files, and that these files are contiguous. The planned end assumes that drives follow the current
+ * queue and the planner's rules. For files at a staging library, the earliest and planned ends assume the library's
+ * shortest and usual wait times. The latest end allows twice the planned time. On media that take time to mount, the
+ * latest end also allows 1.5 sweeps for other users. In simulations that add more requests later, nine out of ten
+ * requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -32,7 +26,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files. If so, they are no longer queued. */
+  /** Whether a drive is already reading the files. If so, the queue no longer contains them. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;
@@ -49,8 +43,9 @@ interface PlanAhead {
 }
 
 /**
- * Returns the range of end times for a request. `parts` contains the request's waiting files on each volume. Returns
- * undefined if no drive will read some of the files, or if a library's wait time is unknown.
+ * Returns the range of end times for a request. Returns undefined if no drive will read some of the files, or if a
+ * library's wait time is unknown.
+ * @param parts the request's waiting files on each volume
  */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
@@ -90,7 +85,7 @@ const LINEAR = findMedium('linear');
 
 /**
  * Returns the range of end times for files at a staging library. Each end time is the time at which the files arrive on
- * the library's disk, plus the time needed to read them.
+ * the library's disk, plus the read time.
  */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;

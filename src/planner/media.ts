@@ -1,10 +1,7 @@
 /**
- * The cost model for media, used by the planner and the simulator. All functions are pure.
- *
- * A serpentine tape runs back and forth, one wrap after another. The locate time formula and its parameters come from
- * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. The times to load, unload and
- * rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The planner uses the model to compare volumes, and
- * to estimate times.
+ * The cost model for media, used by the planner and the simulator. All functions are pure. The locate time formula and
+ * its parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. The times
+ * to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
 
 /** A medium, with times in seconds and rates in bytes per second. */
@@ -108,12 +105,12 @@ function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 
-/** Estimates the drive time for a volume's waiting files, including mount and unmount. */
+/** Estimates the drive seconds for a volume's waiting files, including mount and unmount. */
 export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }
 
-/** Estimates the time to read files from a mounted volume. */
+/** Estimates the seconds to read files from a mounted volume. */
 export function estimateReading(medium: Medium, files: number, bytes: number): number {
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }

@@ -1,10 +1,9 @@
 /**
- * The order in which a drive reads files on a mounted volume. All functions are pure.
- *
- * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
- * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
- * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next would
- * take 9 to 17 % longer than that bound.
+ * The order in which a drive reads files on a mounted volume. All functions are pure. Finding the lowest total locate
+ * time is an asymmetric travelling salesman problem. The problem's relaxation, the assignment problem, is solved
+ * exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On tapes, the result is within a
+ * few percent of the relaxation's lower bound. Always reading the nearest file next would take 9 to 17 % longer than
+ * that bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -17,20 +16,20 @@ interface Extent {
 interface ReadOrder {
   /** The files' indices in the list of extents, in read order. */
   order: number[];
-  /**
-   * Lower bound on the total locate time in any order; undefined if there are too many files for the exact
-   * relaxation.
-   */
+  /** Lower bound on the total locate time in any order, in seconds; undefined if there are too many files. */
   boundSeconds: number | undefined;
 }
 
 /**
- * Maximum number of files that are ordered together; longer queues are split. Solving the relaxation for this many
- * files takes a few milliseconds; the time grows fast as files are added.
+ * Maximum number of files that are ordered together. Ordering this many files takes a few milliseconds; the time grows
+ * fast with the number of files.
  */
 const PIECE = 250;
 
-/** Returns the order in which a drive reads files. @param head the drive's byte position */
+/**
+ * Returns the order in which a drive reads files.
+ * @param head the drive's byte position
+ */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
@@ -59,7 +58,6 @@ function extentStart(extents: readonly Extent[], index: number): number {
   return extents[index]?.start ?? 0;
 }
 
-/** Returns the files after the head, followed by the files before the head, both in position order. */
 function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
   const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
   const behind = byPlace.filter((index) => extentStart(extents, index) < head);
@@ -74,8 +72,8 @@ function cut(byPlace: readonly number[]): number[][] {
 }
 
 /**
- * Orders the files in one part of the queue. Node 0 is the head, and returning to it costs nothing; nodes 1 to n are
- * the files.
+ * Orders the files in one part of the queue. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n
+ * are the files.
  */
 function solvePiece(
   medium: Medium,

@@ -1,9 +1,7 @@
 /**
- * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure.
- * schedule.ts chooses volumes; order.ts orders the files on a volume.
- *
- * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
- * files wait than the library can stage at the same time, they are assumed to arrive in several rounds.
+ * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure. At a
+ * staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more files
+ * wait than the library can stage concurrently, the files are assumed to arrive in several rounds.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -19,7 +17,6 @@ export interface QueueEntry {
   user: string;
   files: number;
   bytes: bigint;
-  /** Time of the oldest request. */
   oldest: string;
   priority: number;
 }
@@ -35,7 +32,6 @@ export interface QueuedRecall {
 
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
-  /** The volume's library. Only this library's drives can read the volume. */
   libraryId: number;
   isMounted: boolean;
 }
@@ -101,8 +97,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * How many files, and how many bytes, can be requested at the same time. If `bytes` is undefined, only the restore
-   * area limits the bytes.
+   * How many files, and how many bytes, can be requested concurrently. If `bytes` is undefined, only the restore area
+   * limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   /** All files that wait at the library, including requested files. */
@@ -113,7 +109,7 @@ export interface StagedPart {
   state: 'unasked' | 'asked' | 'ready';
   files: number;
   bytes: number;
-  /** Seconds since the files were requested from the library; 0 if they have not been requested. */
+  /** Seconds since the files were requested from the library; 0 if the files have not been requested. */
   askedSeconds: number;
 }
 
@@ -154,7 +150,9 @@ function waitsAfter(waits: readonly number[], seconds: number): readonly number[
 }
 
 /**
- * Returns a quantile of sorted values. @param sorted at least one value @param part the quantile to return, from 0 to 1
+ * Returns a quantile of sorted values.
+ * @param sorted at least one value
+ * @param part the quantile to return, from 0 to 1
  */
 function quantile(sorted: readonly number[], part: number): number {
   const index = (sorted.length - 1) * part;
@@ -162,7 +160,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the sorted wait times. If there are more than `most`, returns `most` of their quantiles instead. */
+/** Returns the sorted wait times, or `most` quantiles of the wait times if there are more than `most`. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -1,24 +1,15 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
- *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
- * the next user's files, the next volume is the one with the most requested bytes per drive second. Bytes that other
- * users requested count too.
- *
- * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
- * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
- * with the user's oldest request.
- *
- * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
- *
+ * the next user's files, the next volume is the one with the most requested bytes per drive second, counting all users'
+ * requests. Files with a higher priority come first, regardless of their users' shares. Files that have waited longer
+ * than `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the
+ * one with the user's oldest request. A volume with a small and recent queue is not mounted yet, so that one mount
+ * serves more files.
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, turn by turn. Users whose shares
- * differ by less than `turnSeconds` have the same turn.
- *
- * A drive stays on its volume for `quantumSeconds`, or longer if it can read all the volume's files within
- * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
- * time, by more than `turnSeconds`.
- *
- * The planner's rules ensure that no file waits forever.
+ * differ by less than `turnSeconds` have the same turn. A drive stays on its volume for `quantumSeconds`, or longer if
+ * all the volume's files can be read within `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with
+ * files on another volume has had less drive time, by more than `turnSeconds`.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -26,18 +17,18 @@ import { estimateReading, type Medium } from './media.js';
 export interface SchedulePolicy {
   /** Seconds after which waiting files get the highest priority. */
   maxWaitSeconds: number;
-  /** Minimum time that a drive stays on a volume with waiting files, in seconds. */
+  /** Minimum seconds that a drive stays on a volume with waiting files. */
   quantumSeconds: number;
   /**
-   * Minimum difference between the drive seconds of users in different turns. If users are in the same turn, their
-   * files are read together.
+   * Minimum difference between the drive seconds of users in different turns. The files of users in the same turn are
+   * read together.
    */
   turnSeconds: number;
   /** Maximum duration of a sweep over all users' files on a volume, in seconds. */
   sweepSeconds: number;
   /**
-   * If mounting takes time, a small queue (below both `collectFiles` and `collectBytes`) waits up to `collectSeconds`
-   * for more files.
+   * If mounting takes time, a queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds` for more
+   * files.
    */
   collectFiles: number;
   collectBytes: number;
@@ -47,7 +38,7 @@ export interface SchedulePolicy {
 /**
  * The default policy. In the two minutes that an LTO-8 drive takes to mount and unmount a volume, it could stream
  * `collectBytes`. `quantumSeconds` is five times as long as a mount and an unmount together, and `turnSeconds` is
- * fifteen times as long. If all users request all files, mounting takes a fifteenth of the drive time.
+ * fifteen times as long.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -66,7 +57,6 @@ export type Shares = ReadonlyMap<string, number>;
 
 export interface ScheduleState {
   shares: Shares;
-  /** Time in seconds. */
   now: number;
   policy: SchedulePolicy;
 }
@@ -174,7 +164,7 @@ function join(
   return [...all];
 }
 
-/** Returns the drive time needed to read the users' files on one volume, excluding mounts. */
+/** Returns the drive seconds needed to read the users' files on one volume, excluding mounts. */
 export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);

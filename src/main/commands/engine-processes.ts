@@ -1,9 +1,8 @@
 /**
  * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
- * (src/main/engine-process.ts). The parent process restarts the engine processes, and uses neither disks nor tapes
- * itself. A hung call blocks a thread forever, and a few blocked threads block the whole process. With separate
- * processes, a hang stops only one drive, or only the jobs, until the process restarts. The engine processes exit when
- * the parent process ends, because their IPC channel closes.
+ * (src/main/engine-process.ts). A hung call blocks a thread forever, and a few blocked threads block the whole process.
+ * With separate processes, a hang stops only one drive, or only the jobs, until the process restarts. The engine
+ * processes exit when the parent process ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -23,12 +22,14 @@ import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.j
 import { type Job, runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
 import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
 
-/** Messages to an engine process. */
 export type EngineOrder =
   | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
-/** Messages from an engine process: that it is ready, that it is alive (every second), and why it is about to end. */
+/**
+ * Message from an engine process. The process sends `alive` every second, and otherwise reports that it is ready, or
+ * why it is about to end.
+ */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
   /** The process's metrics since its last message; absent if metrics are off. */
@@ -46,7 +47,7 @@ export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** Maximum time, in milliseconds, before the command `start` reports that it is ready. */
+/** Maximum milliseconds before the command `start` reports that it is ready. */
 const READY_MS = 15_000;
 
 /**
@@ -55,7 +56,7 @@ const READY_MS = 15_000;
  */
 const STOP_MS = 12_000;
 
-/** Milliseconds after which a silent process counts as stalled. By then, its leases have expired. */
+/** Milliseconds after which a silent process counts as stalled. By then, the process's leases have expired. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
@@ -63,34 +64,25 @@ const CHECK_MS = 1000;
  * Maximum milliseconds from a process's start to its first message. Loading is slow on a busy host with a cold disk.
  */
 const LOAD_MS = 300_000;
-/** Maximum number of processes that load at the same time. More processes would compete for CPU time. */
+/** Maximum number of processes that load their program concurrently, because they compete for CPU time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
- * Pause before a process is restarted, in milliseconds. The pause doubles each time the process ends within `SOON_MS`
- * of its start.
+ * Milliseconds before a process is restarted. The pause doubles each time the process ends within `SOON_MS` of its
+ * start.
  */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/**
- * Number of threads that each engine process has for file system calls. Disks that do not respond might block some of
- * the threads.
- */
+/** Number of threads that each engine process has for file system calls. */
 const THREADS = '8';
 
-/**
- * Path of the engine process's program. When tests run Tapegate from its source files, this is the path of the bundled
- * program.
- */
+/** Path of the engine process's program. When tests run Tapegate from its source files, this is the bundled program. */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
-/**
- * Starts the processes. Returns when the drives start: as soon as the restore disks are registered, but after
- * `READY_MS` at the latest.
- */
+/** Starts the processes. Returns when the restore disks are registered, but after `READY_MS` at the latest. */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
   const make = (part: 'drive' | 'jobs', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
@@ -114,7 +106,6 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
         void each.begin();
       }
       await once(stop, 'abort');
-      // wait until the drives have finished their active files, which can take some seconds
       await Promise.all(drives.map((each) => each.stop()));
     },
   });
@@ -135,12 +126,11 @@ const LIBRARIES_MS = 5000;
 
 /**
  * V8 options. Network buffers are outside the V8 heap. If many buffers exist, V8 marks the whole heap, which took half
- * of the CPU time during a restore. With a small young generation, V8 collects garbage more often, and frees the
- * buffers earlier.
+ * of the CPU time during a restore. A small young generation makes V8 free the buffers earlier.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
-/** Limits how many processes load concurrently; the others wait in the order in which they were added. */
+/** Limits how many processes load concurrently. Waiting processes load in the order in which they were added. */
 class Loading {
   private readonly waiting: (() => void)[] = [];
   private running = 0;
@@ -150,7 +140,6 @@ class Loading {
     else this.run(load);
   }
 
-  /** Removes a process from the loading queue. */
   forget(load: () => void): void {
     const index = this.waiting.indexOf(load);
     if (index >= 0) this.waiting.splice(index, 1);
@@ -176,7 +165,7 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time at which the process sent its first message; undefined before that message. */
+  /** Time of the process's first message; undefined before that message. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;
@@ -244,7 +233,7 @@ class SupervisedProcess {
   }
 
   private send(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // ignore the error, because the process's exit is reported separately
+    this.child?.send(order, () => {}); // the process's exit is reported separately
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
@@ -262,7 +251,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Ends a child process that is silent for too long, not counting time during which the parent process itself stalled.
+   * Ends a child process that is silent for too long. Does not count time during which the parent process itself
+   * stalled.
    */
   private check(child: ChildProcess): void {
     const now = performance.now();
@@ -273,8 +263,8 @@ class SupervisedProcess {
   }
 
   /**
-   * Kills a process, and treats it as ended. If the process hangs in the kernel, it does not do any more work, and
-   * exits when its system call returns.
+   * Kills a process, and treats the process as ended. A process that hangs in the kernel does no more work, and exits
+   * when its system call returns.
    */
   private lose(child: ChildProcess, why: string, seen: EngineEnd = 'gone'): void {
     if (this.child !== child) return;

@@ -104,8 +104,8 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
 }
 
 /**
- * Warns if the database allows too few connections for this process under load. @throws Error if the process cannot
- * work with so few connections
+ * Warns if the database allows too few connections for this process under load.
+ * @throws Error if the process cannot work with so few connections
  */
 async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
   const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/pools.js');
@@ -130,7 +130,8 @@ async function startParts(
   const { ctx } = runtime;
   await ctx.events.open();
   const { metrics: address } = config.telemetry;
-  if (parts.gateway || address) (await import('../../telemetry/metrics.js')).processMetrics(); // counting begins here
+  // this call starts counting metrics
+  if (parts.gateway || address) (await import('../../telemetry/metrics.js')).processMetrics();
   const { openTraces } = await import('../../telemetry/open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
@@ -206,8 +207,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records that this process is running, now and at regular intervals. If recording fails, the next heartbeat tries
- * again.
+ * Records that this process is running, now and at regular intervals.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
@@ -264,6 +264,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  // print all lines in one write, so that a program that waits for one of them receives them all
+  // print all lines in one write, so that a program that waits for a line receives all lines
   printText(`${lines.map(printable).join('\n')}\n`);
 }

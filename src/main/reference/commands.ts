@@ -7,12 +7,9 @@ import { installation } from '../table.js';
 /** Options that several commands share. docs/reference/commands.md describes each shared option only once. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
-/**
- * Returns a section for each group of commands, with the usage, description, arguments, options and examples of each
- * command.
- */
+/** Returns a section in Markdown for each group of commands. */
 export async function formatCommands(): Promise<string> {
-  const program = await createProgram(installation.commands, '', ['completion']); // loads all commands
+  const program = await createProgram(installation.commands, '', ['completion']);
   const groups = new Map<string, string[]>();
   for (const command of program.commands) {
     const heading = command.helpGroup().replace(/:$/, '');
@@ -21,7 +18,7 @@ export async function formatCommands(): Promise<string> {
   return [...groups].map(([heading, commands]) => `## ${heading}\n\n${commands.join('\n\n')}`).join('\n\n');
 }
 
-/** Returns a command's text, or, if the command has subcommands, the texts of all subcommands. */
+/** Returns the text for a command, or for all subcommands of a command. */
 function formatFamily(command: Command, above: readonly string[]): string[] {
   const words = [...above, command.name()];
   if (command.commands.length > 0) return command.commands.flatMap((each) => formatFamily(each, words));

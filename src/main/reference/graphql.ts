@@ -6,7 +6,6 @@ type Field = ReturnType<NonNullable<ObjectType>['getFields']>[string];
 
 const PAGE = ['before', 'after', 'first', 'last'];
 
-/** Returns a description's first sentence, on one line. */
 function firstSentence(description: string | null | undefined): string {
   const [sentence = ''] = /^[\s\S]*?\.(?=\s|$)|^[\s\S]*$/.exec(description ?? '') ?? [];
   return sentence.replace(/\s+/g, ' ').trim();

@@ -1,7 +1,7 @@
 /** Generates the table in docs/reference/metrics.md. */
 import { describeMetrics } from '../../telemetry/metrics.js';
 
-/** Returns a table of Tapegate's own metrics. Omits Node.js metrics, whose names begin with `process_` or `nodejs_`. */
+/** Returns a table of Tapegate's own metrics. Omits Node.js metrics. */
 export function formatMetrics(): string {
   const rows = describeMetrics()
     .filter(({ name }) => name.startsWith('tapegate_'))

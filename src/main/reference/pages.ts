@@ -1,6 +1,6 @@
 /**
- * Generates parts of pages in docs/reference. Each generated part is between `<!-- name: npm run docs -->` and
- * `<!-- end of name -->`. Other parts of a page are written manually.
+ * Generates parts of pages in docs/reference. Each generated part is between `<!-- name: npm run docs -->` and `<!--
+ * end of name -->`. Other parts of a page are written manually.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -27,7 +27,6 @@ export interface Page {
   current: string;
 }
 
-/** Returns the reference pages. */
 export async function readPages(): Promise<Page[]> {
   const directory = path.join(packageRoot, 'docs/reference');
   const names = readdirSync(directory).filter((name) => name.endsWith('.md'));

@@ -1,6 +1,5 @@
 /**
- * `npm run docs`: writes the generated parts of docs/reference. The generated parts are committed, and a test checks
- * that they are up to date.
+ * `npm run docs`: writes the generated parts of docs/reference. A test checks that the committed parts are up to date.
  */
 import { writeFileSync } from 'node:fs';
 import { readPages } from './pages.js';

@@ -25,13 +25,12 @@ const formatTable = (rows: readonly Row[]) =>
     ...rows.map(([variable, fallback, description]) => `| \`${variable}\` | ${fallback} | ${description} |`),
   ].join('\n');
 
-/** Returns the table rows either for the limits, or for all other settings. */
 const listRows = (isLimit: boolean): Row[] =>
   listSettings()
     .filter(({ path: [group] }) => (group === 'limits') === isLimit)
     .map(({ field }) => [variableOf(field), variables.get(field)?.fallback ?? '', field.description ?? '']);
 
-/** For each group, returns a table of its settings. Every setting must be in exactly one group. */
+/** Returns a table of the settings in each group. Every setting must be in exactly one group. */
 export function formatSettings(): string {
   const rows = new Map(listRows(false).map((row) => [row[0], row]));
   const tables = Object.entries(groups).map(([heading, names]) => {
