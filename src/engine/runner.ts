@@ -268,10 +268,7 @@ type WorkSignals = Record<
   WorkSignal
 >;
 
-/**
- * Subscribes to database notifications.
- * @returns a function that unsubscribes
- */
+/** Subscribes to database notifications. @returns a function that unsubscribes */
 function listen(
   ctx: Context,
   workSignals: WorkSignals,

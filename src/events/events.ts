@@ -289,10 +289,7 @@ class Queue<Item> {
     this.wake();
   }
 
-  /**
-   * Waits until the queue contains an item.
-   * @returns false if the queue is empty and closed to new items
-   */
+  /** Waits until the queue contains an item. @returns false if the queue is empty and closed to new items */
   async wait(): Promise<boolean> {
     while (this.waiting.length === 0) {
       if (this.isStopped || this.hasOverflowed) return false;

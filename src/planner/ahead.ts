@@ -127,10 +127,7 @@ class DrivesAhead {
     return stay;
   }
 
-  /**
-   * Simulates one step of reading.
-   * @returns the time at which the drive is free again
-   */
+  /** Simulates one step of reading. @returns the time at which the drive is free again */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -143,10 +140,7 @@ class DrivesAhead {
     return end;
   }
 
-  /**
-   * Unmounts the volume.
-   * @param here files that still wait on the volume; any drive can read them later
-   */
+  /** Unmounts the volume. @param here files that still wait on the volume; any drive can read them later */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);

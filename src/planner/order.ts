@@ -26,10 +26,7 @@ interface ReadOrder {
  */
 const PIECE = 250;
 
-/**
- * Returns the order in which a drive reads files.
- * @param head the drive's byte position
- */
+/** Returns the order in which a drive reads files. @param head the drive's byte position */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));

@@ -19,7 +19,6 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Mode for files without a mode in the catalogue. */
 const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
@@ -34,10 +33,7 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
   };
 }
 
-/**
- * A restored directory's mode and group. If the group is null, the directory keeps the group that the file system gave
- * it.
- */
+/** A restored directory's mode and group. If the group is null, the directory keeps the file system's default. */
 export interface DirectoryAttributes {
   mode: number;
   gid: number | null;
@@ -45,8 +41,8 @@ export interface DirectoryAttributes {
 
 /**
  * Returns a restored directory's attributes. A configured mode or group takes precedence over the original directory's.
- * If a file mode is configured, users who are allowed to read files are also allowed to enter directories. Only the
- * owner gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
+ * A configured file mode also sets who can enter directories. Only the owner gets write permission, because only
+ * Tapegate is allowed to write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -59,9 +55,8 @@ export function wantedDirectory(
 }
 
 /**
- * Sets an open file's attributes. Tapegate can change the owner only if it runs as root. If Tapegate runs as another
- * user, it can set only groups to which that user belongs. If the group cannot be set, the file's actual group gets
- * only the permissions that other users have.
+ * Sets an open file's attributes. Only root can change the owner. A user other than root can set only their own groups.
+ * If the group cannot be set, the file's actual group gets only the permissions that other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
@@ -91,7 +86,7 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/** Codes of errors after which an attribute stays unset, because the call or value is unsupported or forbidden. */
+/** Error codes after which an attribute stays unset, because the call or value is unsupported or forbidden. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {

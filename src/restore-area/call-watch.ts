@@ -24,8 +24,7 @@ export class HungError extends TapeError {
   }
 
   /**
-   * Returns whether the hung call is on this disk. A call on another disk might only appear to hang, because it waits
-   * for the thread that the hung call blocks.
+   * Returns whether the hung call is on this disk. Calls on other disks might only be waiting for the blocked thread.
    */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
@@ -45,15 +44,12 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
-/**
- * Seconds added to a library's own time limit, so that the library can throw its own, clearer error instead of a
- * HungError.
- */
+/** Seconds added to a library's own time limit, so that the library's clearer error comes before the HungError. */
 const OWN_MARGIN_SECONDS = 10;
 
 /**
  * Returns the number of seconds after which a call to a library counts as hung.
- * @param own the library's own time limit, if known
+ * @param own the library's own time limit in seconds, if known
  */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
   return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
@@ -67,8 +63,8 @@ interface OpenCall {
 }
 
 /**
- * If the periodic check of open calls runs this late, the whole process has stalled. The stall does not count toward
- * the calls' time limits.
+ * If the periodic check of open calls runs this many milliseconds late, the whole process has stalled. The stall does
+ * not count toward the calls' time limits.
  */
 const STALL_MS = 1000;
 
@@ -84,10 +80,7 @@ export class CallWatch {
   hasHung = false;
   private checkedAt = 0;
 
-  /**
-   * @param onHang called when a call hangs; if several hang at the same time, called only for the one that began
-   * earliest
-   */
+  /** @param onHang called when a call hangs; if several calls hang, called only for the call that began earliest */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;

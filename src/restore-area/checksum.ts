@@ -29,7 +29,7 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 export interface Sums {
   /** The checksum, prefixed with its algorithm. */
   checksum: string;
-  /** Adler-32 as 8 hex digits; null if it was not requested, or if `checksum` is already an Adler-32. */
+  /** Adler-32 as 8 hex digits; null if not requested, or if `checksum` is already an Adler-32. */
   adler32: string | null;
 }
 
@@ -72,7 +72,7 @@ const CHUNK_BYTES = 1024 * 1024;
 
 /**
  * Opens a file and checks the open file's type, because a check before opening could be outdated. Opens without
- * blocking, because opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
+ * blocking, because opening a pipe would otherwise wait for a writer and block a thread.
  * @param name path to show in errors if `file` is a path through a descriptor
  * @throws TapeError POLICY if the file is a link or not a regular file
  */
@@ -107,7 +107,6 @@ export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array
 }
 
 interface ExpectedCopy extends FileOnVolume {
-  /** Expected checksum, or null to accept any checksum. */
   checksum: string | null;
 }
 
@@ -124,8 +123,7 @@ export interface Mismatch {
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
  * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
- * receives more bytes than expected. Without a sink, a copy that is too long is read to its end, so that its size can
- * be reported
+ * receives more bytes than expected. Without a sink, a copy that is too long is read to its end to measure its size
  * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum, computed with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's

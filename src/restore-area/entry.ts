@@ -28,10 +28,7 @@ export async function removeEntry(
   }
 }
 
-/**
- * Returns whether a file is unchanged since `seen` was read. Every change to a file changes its ctime. A new file that
- * reuses the inode also has a different ctime.
- */
+/** Returns whether a file is unchanged since `seen` was read. Every change to a file changes its ctime. */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }

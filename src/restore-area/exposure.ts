@@ -2,8 +2,9 @@
  * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
  * between two of Tapegate's calls. For example, the user can replace a directory with a link. Therefore Tapegate
  * restores a file only if untrusted users cannot write in any directory on the file's path, starting at the file
- * system's root. Tapegate trusts:
+ * system's root.
  *
+ * Tapegate trusts:
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server can map the user to another
  *   owner);
  * - the private groups of these users, and the group in TAPEGATE_RESTORE_GROUP;
@@ -39,11 +40,11 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
 }
 
 /**
- * Returns the users and the group to trust on a restore disk. @param root the mount point, without links @param group
- * TAPEGATE_RESTORE_GROUP
+ * Returns the users and the group to trust on a restore disk.
+ * @param root the mount point, without links
+ * @param group TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  // a new disk does not have a marker yet
   const marker = await lstat(path.join(root, markerName)).catch(() => undefined);
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
@@ -77,7 +78,8 @@ export function findProblem(
 /**
  * Checks a directory on a restore disk and the directories above it, and returns the first untrusted directory. Skips
  * missing directories.
- * @param root the mount point, without links @param dir directory below the mount point
+ * @param root the mount point, without links
+ * @param dir directory below the mount point
  */
 export async function findUntrusted(
   { root, dir = '/' }: { root: string; dir?: string },

@@ -1,7 +1,6 @@
 /**
  * Detects failing restore disks: interprets failed calls, probes disks, and suspends failing disks. A disk is suspended
- * as soon as a probe fails. Even if each probe succeeds, a disk is suspended after several consecutive failed calls. A
- * full disk does not count as failing.
+ * as soon as a probe fails, or after several consecutive failed calls. A full disk does not count as failing.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -58,7 +57,7 @@ export class DiskError extends TapeError {
 }
 
 /**
- * Makes a call on a restore disk. Throws a DiskError if the disk might be at fault, or a FullError if it is full.
+ * Makes a call on a restore disk. Throws a DiskError if the disk might be at fault, or a FullError if the disk is full.
  * @param call receives a function that reports progress, which restarts the time limit
  */
 export async function callDisk<T>(
@@ -112,8 +111,7 @@ export class FailingDisks {
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
   /**
-   * Absent disks, keyed by disk id. Until the time in `until`, measured by `performance.now()`, this host does not
-   * retry the disk.
+   * Absent disks, keyed by disk id. This host does not retry the disk until `until`, measured by `performance.now()`.
    */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
@@ -135,7 +133,7 @@ export class FailingDisks {
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // if a failed call served several recalls, as a directory sync does, count it only once
+    // if a failed call served several recalls, as a directory sync does, count the call only once
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
@@ -228,7 +226,6 @@ export class FailingDisks {
     else await recordStillFailing(this.ctx, mountpoint, problem);
   }
 
-  /** Records that the disk is absent on this host, and doubles the pause before the next retry. */
   private pauseAbsent(diskId: number): void {
     const ms = Math.min((this.absent.get(diskId)?.ms ?? ABSENT_PAUSE_MS.first / 2) * 2, ABSENT_PAUSE_MS.most);
     this.absent.set(diskId, { until: performance.now() + ms, ms });
@@ -274,7 +271,7 @@ const PROBE_NAME = `${markerName}-try`;
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // use a unique name, because other engines might probe at the same time
+  // use a unique name, because other engines might probe concurrently
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -283,14 +280,14 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // remove the file early, so that a killed process does not leave it behind
+      await unlink(file); // remove the file early, so that a killed process does not leave the file behind
       await handle.writeFile('.');
       await handle.sync();
     } finally {
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // ignore the error, because the file might not exist
+    await unlink(file).catch(() => {}); // the file might not exist
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }

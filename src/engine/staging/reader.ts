@@ -109,10 +109,7 @@ class ReadingVisit {
     );
   }
 
-  /**
-   * Verifies one tape copy.
-   * @returns whether a tape copy was read
-   */
+  /** Verifies one tape copy. @returns whether a tape copy was read */
   async readBack(): Promise<boolean> {
     try {
       const options = { unread: this.undelivered, signal: this.lease.signal };

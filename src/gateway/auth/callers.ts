@@ -102,10 +102,7 @@ export function openCaller(address: string | undefined): Caller {
 
 const MAX_NAME = 255;
 
-/**
- * Returns a user name unchanged if it is valid.
- * @throws HttpError 401
- */
+/** Returns a user name unchanged if it is valid. @throws HttpError 401 */
 export function checkName(name: string, source: string): string {
   if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;

@@ -23,10 +23,7 @@ export function callerOf(req: IncomingMessage): Caller {
 }
 
 export interface Identifier {
-  /**
-   * Authenticates each request. Must run before handlers that need the caller.
-   * @throws HttpError 401
-   */
+  /** Authenticates each request. Must run before handlers that need the caller. @throws HttpError 401 */
   handler: RequestHandler;
   /** Stops the periodic check of the rights of open responses' callers. */
   close(): void;

@@ -31,10 +31,7 @@ export class TokenCallers {
     for (const signal of ['access', 'rights']) ctx.events.onNotify(signal, () => this.recent.clear());
   }
 
-  /**
-   * @returns the token's caller; undefined if the credentials are not an API token
-   * @throws HttpError 401
-   */
+  /** @returns the token's caller; undefined if the credentials are not an API token @throws HttpError 401 */
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
     if (!isMeantAsToken(shown.secret)) return undefined;
     if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);

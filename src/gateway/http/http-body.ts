@@ -25,10 +25,7 @@ export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly 
 }
 
 export interface BodyRoom {
-  /**
-   * Reserves memory for part of a request body.
-   * @throws HttpError if there is not enough memory
-   */
+  /** Reserves memory for part of a request body. @throws HttpError if there is not enough memory */
   take(bytes: number): void;
   release(): void;
 }

@@ -2,8 +2,8 @@
  * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
  * a symbolic link. Checks and reads the file through the same file descriptor.
  *
- * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the reader limits its
- * concurrent calls, so that other threads stay free for work that does not need the disk.
+ * The reader limits its concurrent calls, because a call that hangs in the kernel occupies one of the process's few
+ * threads forever.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -28,7 +28,7 @@ export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** Message for operators; it contains paths on this host. */
+  /** Message for operators; the message contains paths on this host. */
   message: string;
 }
 
@@ -51,11 +51,10 @@ export interface OpenCopy {
 }
 
 /**
- * Maximum size of a copy that is compared with its checksum while a reader waits. A larger copy is compared in the
- * background, and its readers get `busy` until the comparison ends.
+ * Maximum size, in bytes, of a copy that is compared with its checksum while a reader waits. A larger copy is compared
+ * in the background, and its readers get `busy` until the comparison ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
-/** Maximum number of cached comparison results, and of cached directory checks. */
 const MAX_CACHED = 10_000;
 const DIRECTORY_MS = 5000;
 
@@ -78,7 +77,7 @@ export class CopyReader {
   private readonly watch: CallWatch;
   /**
    * Limits the number of concurrent calls. A call occupies a slot until it ends, even if the caller no longer waits for
-   * it.
+   * the call.
    */
   private readonly slots: Limiter;
   private readonly waitMs: number;
@@ -89,7 +88,8 @@ export class CopyReader {
   private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
   /**
-   * @param seconds seconds after which a call counts as hung @param isStopping returns whether the process is stopping
+   * @param seconds seconds after which a call counts as hung
+   * @param isStopping returns whether the process is stopping
    */
   constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
@@ -218,7 +218,6 @@ export class CopyReader {
       .finally(() => this.closeLater(copy, own));
   }
 
-  /** Returns whether every user on this host is allowed to enter the directory. */
   private async isPublicDirectory(directory: string): Promise<boolean> {
     const now = performance.now();
     const known = this.directories.get(directory);
@@ -244,10 +243,7 @@ export class CopyReader {
     };
   }
 
-  /**
-   * Closes a descriptor. Waits for a slot for as long as necessary, because the descriptor would otherwise stay open
-   * forever.
-   */
+  /** Closes a descriptor. Waits indefinitely for a slot, because the descriptor would otherwise stay open forever. */
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));

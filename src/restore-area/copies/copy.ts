@@ -19,9 +19,9 @@ export interface RecordedCopy extends CopyLocation {
   mtimeNs: bigint | null;
   /** Change time (ctime) in nanoseconds. If null, the checksum decides whether a file is the copy. */
   ctimeNs: bigint | null;
-  /** Checksum of the copy's bytes. Null if unknown. */
+  /** Checksum of the copy's bytes; null if unknown. */
   copyChecksum: string | null;
-  /** Recorded identity of the disk's marker. Null if unknown. */
+  /** Recorded identity of the disk's marker; null if unknown. */
   markerId?: string | null;
 }
 
@@ -29,7 +29,7 @@ export interface RecordedCopy extends CopyLocation {
  * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
  * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
  * partial file. The rename might replace another user's file. Another engine's copy is safe, because an engine that
- * takes over the drive starts by removing the partial file.
+ * takes over the drive first removes the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
  * does not exist
@@ -51,8 +51,8 @@ export async function putInPlace(directory: Directory, partial: string, name: st
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
- * Returns a file's inode and times as the database stores them, modulo 2^64. The database's integers are signed and can
- * hold times in nanoseconds only from 1677 to 2262. The values are compared only for equality.
+ * Returns a file's inode and times as the database stores them, modulo 2^64, because the database's integers are
+ * signed. The values are compared only for equality.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -62,7 +62,6 @@ export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' |
   return { ino: BigInt.asIntN(64, ino), mtimeNs: BigInt.asIntN(64, mtimeNs), ctimeNs: BigInt.asIntN(64, ctimeNs) };
 }
 
-/** Returns the stats of an entry in an open directory; undefined if the entry does not exist. */
 export async function statIn(directory: Directory, name: string): Promise<BigIntStats | undefined> {
   return await lstatPath(path.join(directory.fdPath, name), { bigint: true }).catch(ignoreMissing);
 }
@@ -75,10 +74,7 @@ export async function statCopy(location: CopyLocation): Promise<BigIntStats | un
   return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
-/**
- * Returns the stats of the file at a copy's path. Returns undefined if there is no file, or if a link or file has
- * replaced the copy's directory.
- */
+/** Like `statCopy`, but also returns undefined if a link or file has replaced the copy's directory. */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
 }
@@ -108,8 +104,8 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the copy's state. The
- * caller queries the database again before it passes the result to `removeCopy`.
+ * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the copy's state. Callers
+ * query the database again before they pass the result to `removeCopy`.
  * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
@@ -126,8 +122,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that `recogniseCopy` found. Never removes a different file, or a later copy of the same file, because
- * a later copy has a different ctime. Does not remove directories (see `removeEmptyDirectories`).
+ * Removes a copy that `recogniseCopy` found. Never removes a different file or a later copy, because their ctimes
+ * differ. Does not remove directories (see `removeEmptyDirectories`).
  * @param found what `recogniseCopy` returned
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable

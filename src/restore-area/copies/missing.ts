@@ -20,12 +20,12 @@ import { findStats, statIn } from './copy.js';
 const RUN_COPIES = 1000;
 
 /**
- * Number of copies that the periodic check passes to each call of `findMissing`. With this number, the call ends in
- * time even if examining each copy takes 20 ms.
+ * Number of copies that the periodic check passes to each call of `findMissing`. The call ends in time even if
+ * examining each copy takes 20 ms.
  */
 const CALL_COPIES = 100;
 
-/** Periodic check that examines all restored copies, some of them in each run, and records missing copies. */
+/** Examines some restored copies in each run, until all are examined, and records missing copies. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
@@ -44,9 +44,7 @@ export class CopyCheck {
     return missing;
   }
 
-  /**
-   * Checks changed copies that Tapegate left on disk. If a copy no longer exists, makes its path available again.
-   */
+  /** Checks changed copies that Tapegate left on disk. If a copy no longer exists, makes its path available again. */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
@@ -61,10 +59,7 @@ export class CopyCheck {
   }
 }
 
-/**
- * Time limit for `findMissing`, in milliseconds. The callers of `findMissing` wait for the result before they answer a
- * client.
- */
+/** Time limit for `findMissing`, in milliseconds. Clients wait for the result. */
 const ANSWER_MS = 2000;
 
 /**

@@ -1,7 +1,7 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
- * (domain/disks/stale-files.ts). After a crash, each step can be repeated. If a file cannot be examined or removed, the
- * job continues with other files, and a later run retries that file.
+ * (domain/disks/stale-files.ts). After a crash, each step can be repeated. If a file cannot be examined or removed, a
+ * later run retries that file.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -38,17 +38,15 @@ const REQUEST_FILES = 5000;
 
 /**
  * Maximum number of concurrent calls on each disk. Calls on a hung disk block threads, and a process has only eight
- * threads. Without a free thread, other disks would seem to hang too. With three calls per disk, two hung disks leave
- * two threads free.
+ * threads. With three calls per disk, two hung disks leave two threads free.
  */
 const CALLS_PER_DISK = 3;
 
-/** Number of requests that each query returns. A query returns only the requests' ids and versions. */
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Until the request or the set of failing disks changes, runs
- * skip the request, because examining its copies again would not help.
+ * Requests whose remaining copies are all on failing disks. Runs skip these requests until the request or the set of
+ * failing disks changes.
  */
 export class WaitingRequests {
   private failing = '';
@@ -139,8 +137,8 @@ async function clearRequest(
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /**
-   * Ids of failing disks. `callEach` skips failing disks, because each call on one might take a long time, and adds
-   * newly failing disks to the set.
+   * Ids of failing disks, which `callEach` skips, because each call on a failing disk might take a long time.
+   * `callEach` adds newly failing disks.
    */
   failing?: Set<number>;
   /** The verb that completes the log message `a copy or partial file cannot be …`. */
@@ -149,7 +147,7 @@ interface EachOptions<C extends CopyLocation> {
 
 /**
  * Calls `call` for each copy, with a few concurrent calls on each disk. Logs each failure, and omits the copy from the
- * result. If a disk fails, logs this only once, and skips its remaining copies.
+ * result. If a disk fails, logs the failure only once, and skips the disk's remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
@@ -266,7 +264,7 @@ export async function removeStaleFiles(
 }
 
 /**
- * Functions that examine and remove one kind of stale file. `remove` receives what `examine` returned, and returns
+ * Functions that examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns
  * whether no stale file remains. `isNoted` means that the file is a recorded copy, which must not be removed.
  */
 interface Removing<State> {
@@ -274,7 +272,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls that no longer have stale files of this kind; a later run retries the others */
+/** @returns the recalls that no longer have stale files of this kind; a later run retries other recalls */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

@@ -35,15 +35,15 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. If a killed engine created the directory without setting its group
- * and mode, sets them. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. Also sets them if a killed engine created the directory without
+ * group and mode. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  * just removed
  */
 export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
   await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {
-    if (codeOf(error) !== 'EEXIST') throw error; // ignore the error if another engine has just created the directory
+    if (codeOf(error) !== 'EEXIST') throw error; // another engine might have just created the directory
   });
   await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
 }

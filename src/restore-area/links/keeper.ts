@@ -31,8 +31,8 @@ import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './
 const PAGE = 100;
 
 /**
- * Time limit for `makeEarly`, in milliseconds. With this limit, a hung file system does not delay a drive for long. The
- * periodic job creates the remaining links.
+ * Time limit for `makeEarly`, in milliseconds, so that a hung file system does not delay a drive for long. The periodic
+ * job creates the remaining links.
  */
 const EARLY_MS = 5000;
 
@@ -147,8 +147,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Syncs the directories of created or removed links. Called before the links are recorded in the database, so that
-   * all recorded changes are durable.
+   * Syncs the directories of created or removed links. Called before the database records the links, so that all
+   * recorded changes are durable.
    */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],

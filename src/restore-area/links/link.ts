@@ -1,10 +1,11 @@
 /**
- * Creates and removes symbolic links at archive paths, and the directories that contain them.
+ * Creates and removes symbolic links at archive paths, and the directories that contain them. A new link replaces only
+ * a link into the restore area, or a dangling link.
  *
- * A new link replaces only a link into the restore area, or a dangling link. Tapegate follows trusted links in the path
- * of a new link's directory, because archives contain links. Users can write in the archive's directories, and might
- * replace a directory with a link at any moment. Therefore each call works in an open directory, after the kernel has
- * confirmed the directory's path.
+ * Tapegate follows trusted links in the path of a new link's directory, because archives contain links.
+ *
+ * Users can write in the archive's directories, and might replace a directory with a link at any moment. Therefore each
+ * call works in an open directory, after the kernel has confirmed the directory's path.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
 import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
@@ -28,7 +29,6 @@ class InTheWayError extends TapeError {
 interface LinkOptions {
   /** The file's id. A link that replaces another link has this id in its temporary name. */
   fileId: bigint;
-  /** Mount points of all restore disks. */
   mountpoints: readonly string[];
   attributesOf: AttributesOf;
 }
@@ -106,7 +106,7 @@ export async function removeLink({ at, target }: Link): Promise<void> {
     const entry = path.join(directory.fdPath, path.basename(at));
     // read asynchronously, so that a hang blocks only this call
     if ((await readLinkEntry(entry))?.target !== target) return;
-    // check and remove synchronously, so that no file created between the two calls is removed by mistake
+    // check and remove synchronously, so that a file created between the two calls is not removed by mistake
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -126,7 +126,7 @@ interface Way {
   real: string;
   /** The path components that do not exist. */
   missing: string[];
-  /** The first dangling link in the path, if any. */
+  /** The first dangling link in the path. */
   dangling?: string;
 }
 
@@ -236,11 +236,9 @@ function isBelow(file: string, directory: string): boolean {
 
 /**
  * Removes the directories above a removed link, innermost first, as long as they are empty and have the owner, group
- * and mode that `makeLink` sets. A directory with a different owner, group or mode stays, because an operator has
- * changed it. Also keeps directories behind a link that leads out of TAPEGATE_LINK_ROOT.
- *
- * Does not sync the removal. A directory that reappears after a crash is empty, and is removed when the next link in it
- * is removed.
+ * and mode that `makeLink` sets. Keeps a directory with a different owner, group or mode, because an operator has
+ * changed the directory. Also keeps directories behind a link that leads out of TAPEGATE_LINK_ROOT. Does not sync the
+ * removal, because a directory that reappears after a crash is empty.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -252,7 +250,6 @@ export async function tidyLinkDirectories(root: string, at: string, attributesOf
   }
 }
 
-/** Returns the directories above a path, innermost first, without `/`. */
 function linkDirectoriesAbove(at: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
