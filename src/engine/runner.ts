@@ -59,7 +59,10 @@ export interface Engine {
   stop(drainMs?: number): Promise<void>;
 }
 
-/** The part of an engine that a process runs: one drive, the periodic jobs, or (in tests and benchmarks) everything. */
+/**
+ * The part of an engine that a process runs: one drive, the periodic jobs, or (only in tests and benchmarks)
+ * everything.
+ */
 export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
@@ -85,9 +88,7 @@ export interface EngineOptions {
   repairMs?: number;
   host?: string;
   readFileSystem?: typeof readFileSystem;
-  /**
-   * Milliseconds between measurements of free disk space. Other processes without access to the disks read the results.
-   */
+  /** Milliseconds between measurements of free disk space. */
   measureMs?: number;
 }
 
@@ -262,13 +263,11 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals for new work, keyed by the notification topic that triggers each signal. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal
 >;
 
-/** Subscribes to database notifications. @returns a function that unsubscribes */
 function listen(
   ctx: Context,
   workSignals: WorkSignals,
@@ -289,10 +288,7 @@ function listen(
   };
 }
 
-/**
- * Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. All other jobs run once
- * per engine.
- */
+/** Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   if (part === 'all') return [...jobs];
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));

@@ -61,7 +61,6 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
-  /** Readers share database reads, because many readers follow the same request from the same event. */
   private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
@@ -170,7 +169,7 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 /** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Milliseconds to wait if another process is numbering events. Numbering takes milliseconds. */
+/** Milliseconds to wait if another process is numbering events. */
 const BUSY_MS = 10;
 
 export class EventNumbers {

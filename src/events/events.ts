@@ -29,7 +29,7 @@ const MAX_QUEUE = Number(RANGE) / 2;
  * garbage collection more expensive.
  */
 const AT_ONCE = 100;
-/** Milliseconds between polls of the event table, so that a lost notification delays events only briefly. */
+/** Milliseconds between polls of the event table, in case a notification is lost. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -41,8 +41,8 @@ export class EventFeed {
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /**
-   * Reads new events outside the connection pool if all pool connections are in use, because they might be waiting for
-   * locks.
+   * Reads new events outside the connection pool if all pool connections are in use, because these connections might be
+   * waiting for locks.
    */
   private readonly news: EventTable;
   private readonly table: EventTable;
@@ -82,7 +82,6 @@ export class EventFeed {
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
 
-  /** Calls `listener` for each notification about a topic. */
   onNotify(topic: string, listener: () => void): () => void {
     this.emitter.on(`notify:${topic}`, listener);
     return () => this.emitter.off(`notify:${topic}`, listener);
@@ -106,10 +105,6 @@ export class EventFeed {
     await this.table.checkKept(after);
   }
 
-  /**
-   * SQL columns that describe the events that a statement sees: the newest event's number (`newest`), and the ids of
-   * unnumbered event batches (`unnumbered`).
-   */
   get present(): Sql {
     return this.numbers.present();
   }
@@ -126,7 +121,6 @@ export class EventFeed {
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // check for an abort after each page, because the filter might reject all events in a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;
@@ -197,7 +191,6 @@ export class EventFeed {
     }
   }
 
-  /** Skips new events while the feed has no readers, because a later reader begins by reading the event table. */
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();

@@ -20,7 +20,6 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not arrive in time'],
 };
 
-/** Answers a malformed request with a REST error, and closes the connection. */
 function refuseMalformed(error: Error, socket: Socket): void {
   if (!socket.writable || isAnswering(socket)) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [

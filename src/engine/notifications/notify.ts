@@ -1,7 +1,6 @@
 /**
  * Sends the emails that are queued in the database. An engine claims each email before sending it, so that two engines
- * do not send the same email. After a crash, an email might be sent twice, but with the same Message-ID, so that mail
- * systems can detect the duplicate.
+ * do not send the same email. After a crash, an email might be sent twice, with the same Message-ID.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -29,7 +28,7 @@ const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
  * try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/** Minimum number of deferrals before an email is dropped, because a long email queue can delay retries by days. */
+/** Minimum number of deferrals before an email is dropped. A long email queue can delay retries by days. */
 const DEFERRALS = 10;
 
 export interface MailSignals {
@@ -130,12 +129,10 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
-/** Returns whether the mail server permanently rejected this email or its recipient. */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }
 
-/** Returns whether the mail server deferred this email or its recipient, for example because of greylisting. */
 function isDeferred(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
 }

@@ -25,10 +25,7 @@ import {
 } from '../../domain/notifications/webhooks/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/**
- * Maximum number of messages sent concurrently, in total and per quota. The limit per quota prevents a user's slow
- * webhooks from delaying other users' messages.
- */
+/** Maximum number of messages sent concurrently, in total and per quota. */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
 
@@ -127,7 +124,6 @@ interface PostOptions {
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** Returns the signature header's value, with one signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
@@ -214,7 +210,7 @@ function guardLookup(
   };
 }
 
-/** Returns whether the error means that the host name does not exist or does not have an address. */
+/** Returns whether the host name does not exist or does not have an address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
 /** Thrown for both unknown host names and private addresses, so that users cannot discover internal host names. */

@@ -1,7 +1,7 @@
 /**
- * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
- * volume by volume, until the library's depth is reached or the restore area is full. Files already requested from the
- * library count toward their users' shares, so that a user with a long queue cannot use the library's whole depth.
+ * Chooses the next files to request from a staging library, in fair-share order and volume by volume, until the
+ * library's depth is reached or the restore area is full. Files already requested from the library count toward their
+ * users' shares, so that a user with a long queue cannot use the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -27,14 +27,15 @@ import type { OpenStagingLibrary } from './open-library.js';
 /** Gives each user the shortest possible turn, because a stage request cannot be changed later. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Maximum size of a slice of files, as a fraction of the library's depth: depth / `SLICE_FRACTION`. */
+/** Files are chosen in slices of at most the library's depth divided by this number. */
 const SLICE_FRACTION = 10;
 
 /** Maximum number of slices of files that one run requests. */
 const MAX_SLICES = 50;
 
 /**
- * While more than this fraction of the library's depth is used, waiting files are collected for a larger stage request.
+ * If more than this fraction of the library's depth is used, a run does not request files, so that a later stage
+ * request can contain more files.
  */
 const FULL_FRACTION = 0.9;
 

@@ -51,8 +51,7 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 
 /**
  * Reads staged files until no recall can start, the library is unreadable, or the drive must stop.
- * @throws database errors. After an error, the engine that next claims the drive recovers recalls that are still
- * RUNNING
+ * @throws database errors. The engine that next claims the drive then recovers recalls that are still RUNNING
  */
 async function readReadyFiles(
   ctx: Context,
@@ -87,7 +86,7 @@ class ReadingVisit {
   private readonly reader: BatchReader;
   private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** Whether the library refused to work, and is therefore suspended until its next trial. */
+  /** Whether the library refused to work. A refusing library is suspended until its next trial. */
   isRefused = false;
 
   constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
@@ -109,7 +108,6 @@ class ReadingVisit {
     );
   }
 
-  /** Verifies one tape copy. @returns whether a tape copy was read */
   async readBack(): Promise<boolean> {
     try {
       const options = { unread: this.undelivered, signal: this.lease.signal };
@@ -195,7 +193,7 @@ async function readBackNext(
       error instanceof PostponedError
         ? postpone(ctx, copy, error)
         : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // the library stages the file again
+    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]);
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;

@@ -27,7 +27,7 @@ export function againSeconds(before: number): number {
 
 /**
  * Returns the seconds until a stage request is polled again: a quarter of the request's age, within limits.
- * @param random random value from 0 to 1 that spreads the polls of stage requests made together
+ * @param random random value from 0 to 1 that spreads the polls
  */
 export function pollSeconds(
   { least, most }: { least: number; most: number },

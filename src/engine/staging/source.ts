@@ -1,6 +1,7 @@
 /**
  * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. Resumes an interrupted
  * read only if a validator or the checksum would reveal that the file was replaced during the interruption.
+ *
  * Distinguishes an unreadable library from single unreadable files. If a storage element loses one pool, files in its
  * other pools must not wait.
  */
@@ -39,7 +40,6 @@ export class StagedSource implements MountedVolume {
   private readonly rows: ReadonlyMap<string, StagingRow>;
   private readonly undelivered: UndeliveredFiles;
 
-  /** @param rows database rows of the staged files to read */
   constructor(ctx: Context, staging: OpenStagingLibrary, rows: readonly StagingRow[], undelivered: UndeliveredFiles) {
     this.ctx = ctx;
     this.staging = staging;
@@ -161,7 +161,6 @@ function isBreak(error: unknown): boolean {
 /** Number of consecutive undelivered files after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** The files that a library fails to deliver while one drive reads from the library. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -184,8 +183,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which to pause the library; undefined if there is no reason to pause. If the library did not deliver
-   * any file, this is the last error.
+   * The error for which to pause the library; undefined to continue. If the library did not deliver any file, this is
+   * the last error.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -52,10 +52,7 @@ const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 /** Seconds for which a file is considered staged if the library does not report an expiry time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
-/**
- * Repeatedly claims the library and runs its stager, until `stop` aborts. Logs errors, and claims the library again
- * after a pause.
- */
+/** Repeatedly claims the library and runs its stager, until `stop` aborts. */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
@@ -73,10 +70,7 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
   }
 }
 
-/**
- * Runs the stager. At the end, releases the library's lease, so that another engine can claim it immediately.
- * @returns whether the library refused to work
- */
+/** Runs the stager, and then releases the library's lease. @returns whether the library refused to work */
 async function runUnder(
   ctx: Context,
   staging: OpenStagingLibrary,
@@ -100,7 +94,6 @@ class Stager {
   private readonly renewal: Renewal;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
-  /** Number of successful calls to the library in this run. */
   private succeeded = 0;
   private isRefused = false;
 
@@ -202,8 +195,8 @@ class Stager {
   }
 
   /**
-   * Pauses the library. If other calls in the run succeeded, pauses only as long as after a first failure, because the
-   * failure might affect only one file.
+   * Pauses the library. If other calls in the run succeeded, the failure might affect only one file, so the pause stays
+   * short.
    */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);

@@ -38,7 +38,7 @@ export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<
 /** Maximum number of stage requests that a run polls or releases, in total (`perRun`) and concurrently (`atOnce`). */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
-/** Seconds to wait after a failed poll, so that other stage requests are polled first. */
+/** Seconds before a stage request is polled again after a failed poll. */
 const POLL_AGAIN_SECONDS = 30;
 
 /**
@@ -155,7 +155,6 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** Returns whether the failure might affect only one stage request, and not the whole library. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
@@ -181,7 +180,7 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Converts a date to the database's time format. Returns null if the database cannot store the time. */
+/** Returns null if the database cannot store the time. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }

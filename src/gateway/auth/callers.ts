@@ -76,7 +76,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** Replaces the operator role with the viewer role, for a caller who is not allowed to change anything. */
+/** For a caller who is not allowed to change anything, replaces the operator role with the viewer role. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }

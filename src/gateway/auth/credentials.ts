@@ -56,8 +56,8 @@ interface DiscoveryConfig {
 }
 
 /**
- * Creates the handler that serves the gateway's OAuth metadata (RFC 9728). The metadata exists only if the gateway
- * accepts tokens from identity providers.
+ * Creates the handler that serves the gateway's OAuth metadata (RFC 9728), if the gateway accepts tokens from identity
+ * providers.
  */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {

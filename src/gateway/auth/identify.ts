@@ -15,7 +15,6 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Returns an authenticated request's caller. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('the request was not authenticated');
@@ -25,7 +24,6 @@ export function callerOf(req: IncomingMessage): Caller {
 export interface Identifier {
   /** Authenticates each request. Must run before handlers that need the caller. @throws HttpError 401 */
   handler: RequestHandler;
-  /** Stops the periodic check of the rights of open responses' callers. */
   close(): void;
   /** Writes the pending counts of anonymous requests to the database. Must be called after the last response. */
   finish(): Promise<void>;

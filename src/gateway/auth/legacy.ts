@@ -63,7 +63,6 @@ export class LegacyCallers {
   /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // use only the user that the path names, because the body was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }

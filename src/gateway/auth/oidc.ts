@@ -24,10 +24,7 @@ import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from '
 import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
-/**
- * Accepted signature algorithms. All are asymmetric, because Tapegate accepts neither unsigned tokens nor shared
- * secrets.
- */
+/** Accepted signature algorithms. All are asymmetric, because Tapegate does not accept shared secrets. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -95,7 +92,6 @@ export class OidcCallers {
     }
   }
 
-  /** Returns the issuer that an unverified token names. */
   private findIssuer(token: string): Issuer {
     let issuer: Issuer | undefined;
     try {
@@ -182,7 +178,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** Returns why a token is invalid, in a message that does not contain any part of the token. */
+/** Returns why a token is invalid. The message does not contain any part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;
@@ -198,8 +194,8 @@ const KEYS_MS = 600_000;
 const PAUSE_MS = 30_000;
 
 /**
- * Milliseconds to pause after a failed request to an issuer. Without this pause, a client that sends invalid tokens
- * could flood the issuer with requests.
+ * Milliseconds to pause after a failed request to an issuer. Without this pause, a client with invalid tokens could
+ * flood the issuer with requests.
  */
 const FAILED_MS = 5000;
 
@@ -260,10 +256,7 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /**
-   * Sends a request to the issuer. During the pause after a failed request, sends nothing and throws the failed
-   * request's error.
-   */
+  /** During the pause after a failed request, sends nothing and throws the failed request's error. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
@@ -308,7 +301,7 @@ class Issuer {
     );
   }
 
-  /** Logs that the issuer has failed. Does not log further failures until the issuer answers again. */
+  /** Logs that the issuer has failed, once until the issuer answers again. */
   private logUnavailable(error: unknown): void {
     if (!this.isUnavailable) this.log.warn(`the issuer ${this.url} is unavailable: ${messageOf(error)}`);
     this.isUnavailable = true;

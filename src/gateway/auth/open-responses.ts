@@ -66,11 +66,9 @@ export class OpenResponses {
     this.unsubscribe();
   }
 
-  /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // compare anonymous callers' rights with the last check; the first check has no earlier rights, and might end
-    // streams needlessly
+    // the first check might end streams needlessly, because it has no earlier rights to compare with
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -90,7 +88,6 @@ export class OpenResponses {
     this.checking = this.checking.then(() => this.endInvalid());
   }
 
-  /** Ends the responses of callers whose tokens are no longer valid or whose rights have changed. */
   private async endInvalid(): Promise<void> {
     try {
       await this.endUnknown();

@@ -12,8 +12,7 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a Unix socket that only its owner and group can open. Replaces a socket that a killed process left, and
- * removes the socket when the server closes.
+ * Listens on a Unix socket that only its owner and group can open. Replaces a socket that a killed process left.
  * @throws Error with a message that contains the socket's path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
@@ -56,7 +55,6 @@ async function checkFree(file: string): Promise<void> {
   throw new Error('another process is listening on it');
 }
 
-/** Removes the socket, unless another process has replaced it. */
 function removeSocket(file: string, ino: number): void {
   try {
     if (statSync(file).ino === ino) unlinkSync(file);

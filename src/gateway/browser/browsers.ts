@@ -122,8 +122,7 @@ const MAX_AGE_SECONDS = 600;
 
 /**
  * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins are not allowed to send
- * cookies. Preflight responses allow all requested headers and the usual methods; each endpoint rejects methods that it
- * does not support.
+ * cookies. Preflight responses allow all requested headers and the usual methods.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
@@ -159,7 +158,6 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
     // do not use no-referrer, because browsers would send `Origin: null` from Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
-    // omit headers that only obsolete browsers read
     xDownloadOptions: false,
     xXssProtection: false,
     xDnsPrefetchControl: false,

@@ -47,7 +47,7 @@ function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   if (!existsSync(DIRECTORY)) return assets; // the dashboard has not been built
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
-    if (type === undefined) continue; // skip a directory
+    if (type === undefined) continue;
     const bytes = readFileSync(path.join(DIRECTORY, name));
     const isPage = name === 'index.html';
     assets.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });

@@ -65,8 +65,8 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 /**
  * Finds the client's address in X-Forwarded-For: the last address that does not belong to a listed proxy. Earlier
  * addresses are not trusted, because the client might have invented them. If all addresses belong to listed proxies,
- * the first address is the client's, because a client might run on a proxy's host. If a listed proxy does not report a
- * valid address, the client is unknown.
+ * the first address is the client's, because a client might run on a proxy's host. Returns undefined if a listed proxy
+ * does not report a valid address.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');

@@ -1,8 +1,7 @@
 /**
  * Encodes response bodies with br or gzip if the client accepts the encoding. A body that contains both a secret and
- * text from the caller is not encoded, because the encoded length could reveal the secret. Event streams are not
- * encoded, because each event must be sent immediately. The middleware `compression` is not used, because it continues
- * to encode after a disconnect, and encodes a constant body again for each response.
+ * text from the caller is not encoded, because the encoded length could reveal the secret. The middleware `compression`
+ * is not used, because it continues to encode after a disconnect, and encodes a constant body again for each response.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -16,7 +15,7 @@ interface Coder {
   stream(options: object): Transform;
   /**
    * Settings for lists, with which encoding a list is faster than reading the list from the database. On one core, gzip
-   * level 1 encodes 240 MB/s, to 9 % of the original size. Brotli level 1 encodes 390 MB/s, to 7.5 %.
+   * level 1 encodes 240 MB/s, and Brotli level 1 encodes 390 MB/s.
    */
   fast: object;
   /**
@@ -58,7 +57,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
     res.vary('Accept-Encoding');
     sendPlain(res, bytes);
   } else if (res.req.method === 'HEAD') {
-    res.end(); // a response to HEAD does not need Content-Length
+    res.end();
   } else {
     const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
@@ -80,14 +79,11 @@ export function openBody(res: Response): Writable {
   res.flushHeaders(); // do not wait for the first encoded bytes, because the status is already final
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // ignore errors here, because the encoder reports a disconnect to its writer
+  pipeline(encoder, res, () => {}); // the encoder reports a disconnect to its writer
   return encoder;
 }
 
-/**
- * Constant response body, which is encoded only once per encoding. A client that already has the body does not receive
- * it again.
- */
+/** Constant response body, which is encoded only once per encoding. */
 export class KeptBody {
   private readonly bytes: Buffer;
   private readonly tag: string;

@@ -66,8 +66,8 @@ function parse(bytes: Buffer): unknown {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Limits on the structure of a JSON body, because a body could contain six million very short paths. Lists and objects
- * have a lower limit, because each takes ten times as much memory as a path.
+ * Limits on the number of values, and of lists and objects, in a JSON body. Lists and objects have a lower limit,
+ * because each takes ten times as much memory as a path.
  */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;

@@ -1,9 +1,9 @@
 /**
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
- * skips rows whose names cannot be restored. The option complete names a prefix, and withdraws all files below it that
- * the rows do not list. The option maxWithdrawn is the largest percentage of the files below the prefix that can be
- * withdrawn (default 5). With the option dryRun, the import changes nothing.
+ * skips rows whose names cannot be restored. The option complete names a prefix, and withdraws all files below the
+ * prefix that the rows do not list. The option maxWithdrawn is the largest percentage of the files below the prefix
+ * that can be withdrawn (default 5).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -64,8 +64,8 @@ interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /**
-   * The running import. Imports run one after another, because each import occupies a database connection, and
-   * concurrent import transactions would wait for each other.
+   * The running import. Imports run one after another, because concurrent import transactions would wait for each
+   * other.
    */
   slot: { current?: Import | undefined };
   disconnected: AbortSignal;
@@ -137,7 +137,6 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Returns whether the server, rather than the rows or the request, caused the error. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }

@@ -38,7 +38,6 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
 /** Returns a request target's path. Omits the query, which can be long or contain secrets. */
 const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
-/** Returns the class of a response's status, such as 2xx, or `gone` if the client disconnected before the response. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {
   return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
 }

@@ -32,7 +32,6 @@ const patterns = templates.map((template) => {
 
 const WEBDAV = /^\/+webdav(\/|$)/;
 
-/** @param target a request's target, with or without a query */
 export function routeOf(target: string): string {
   const [path = ''] = target.split('?', 1);
   const [, template] = patterns.find(([pattern]) => pattern.test(path)) ?? [];

@@ -1,8 +1,7 @@
 /**
  * Tracks unfinished responses, and stops the gateway with as few failed requests as possible. While the gateway is
- * stopping, each response closes its connection, so that clients and load balancers connect to another gateway.
- * Finally, the gateway stops listening and closes idle connections. A request that arrives while the gateway closes
- * idle connections is lost.
+ * stopping, each response closes its connection, so that clients and load balancers connect to another gateway. A
+ * request that arrives while the gateway closes idle connections is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';

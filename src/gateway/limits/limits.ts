@@ -43,7 +43,6 @@ export function limitCallers(config: Config): CallerLimits {
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     identifier: 'caller',
-    // skip the rate-limit library's own proxy checks, because only Tapegate's configuration lists the proxies
     validate: false,
     keyGenerator: limitKey,
     handler: (_req, res, next) => {
@@ -124,7 +123,6 @@ export class Shares {
   private readonly counts = new Map<string, number>();
   private count = 0;
 
-  /** @param what the resource's name in messages, in the plural */
   constructor(what: string, most: { all: number; one: number }) {
     this.what = what;
     this.most = most;
@@ -165,7 +163,6 @@ export class Shares {
 
 const counted = new WeakMap<ServerResponse, () => void>();
 
-/** Counts a request toward the limit on concurrent requests until its response ends. */
 function countRequest(res: ServerResponse, release: () => void): void {
   counted.set(res, release);
   onceClosed(res, release);
@@ -252,7 +249,7 @@ function limitConnections(server: Server, config: Config): void {
   });
 }
 
-/** Returns this process's limit on open files; undefined without a known limit. */
+/** Returns this process's limit on open files; undefined if unlimited or unknown. */
 function readDescriptorLimit(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
