@@ -236,8 +236,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that returns why engines have fenced this Tapegate. The result is null if this Tapegate is not
- * fenced, and the last known answer if the database is slow.
+ * Returns a function that returns why engines have fenced this Tapegate: null if not fenced, and the last known answer
+ * if the database is slow.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
@@ -250,7 +250,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   return async () => {
     if (performance.now() - readAt < FENCE_MS) return fence;
     reading ??= read()
-      .catch(() => {}) // ignore the error, because `isReady` already reports an unavailable database
+      .catch(() => {}) // `isReady` already reports an unavailable database
       .finally(() => {
         reading = undefined;
       });

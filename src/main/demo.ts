@@ -77,7 +77,6 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
   }
 }
 
-/** Returns a directory's catalogue row, with a mode that lets all users read the directory. */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,

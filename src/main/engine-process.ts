@@ -1,7 +1,9 @@
 /**
- * One of an engine's processes, which runs one drive of a library, or the jobs. If a call hangs, the process suspends
- * the disk or drive, releases the lease, and reports the hang. The process then kills itself with SIGKILL, because any
- * other exit waits for hung threads. An engine process also kills itself if its parent has ended.
+ * One of an engine's processes, which runs one drive of a library, or the jobs.
+ *
+ * If a call hangs, the process suspends the disk or drive, releases the lease, and reports the hang. The process then
+ * kills itself with SIGKILL, because any other exit waits for hung threads. An engine process also kills itself if its
+ * parent has ended.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';

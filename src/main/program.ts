@@ -129,9 +129,7 @@ function fail(error: unknown): number {
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
-/**
- * Runs the command that the arguments name, with the given streams and environment. Returns the command's exit code.
- */
+/** Runs the command that the arguments name. Returns the command's exit code. */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));
 }
@@ -142,7 +140,6 @@ async function run({ commands, where }: Commands, args: readonly string[]): Prom
   return commandState().exitCode;
 }
 
-/** Runs the command that this process's arguments name. */
 export async function runProgram(given: Commands): Promise<void> {
   hideSecretsOfCrashes();
   let unread: number | undefined;

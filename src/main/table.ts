@@ -25,7 +25,6 @@ export interface Commands {
   where: string;
 }
 
-/** Lists the commands in several files as one group in the help. */
 function inGroup<Name extends string>(
   group: string,
   files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,

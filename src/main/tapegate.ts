@@ -4,7 +4,6 @@
  * Therefore this file uses neither static imports nor syntax that is newer than `import()`.
  */
 
-/** Oldest Node.js version that can run Tapegate. A test checks that package.json requires the same version. */
 const OLDEST = '20.19';
 
 const running = process.versions.node;

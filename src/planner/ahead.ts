@@ -1,7 +1,8 @@
 /**
- * Plans ahead: simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows
- * when each user's files on each volume are read. All functions are pure. The simulation assumes that no new requests
- * and no failures occur, and does not wait for small queues to grow.
+ * Simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows when each
+ * user's files on each volume are read. All functions are pure.
+ *
+ * The simulation assumes that no new requests and no failures occur, and does not wait for small queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -20,7 +21,6 @@ import {
 
 interface DriveAhead {
   name: string;
-  /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
   /** Total size, in bytes, of the files that the drive is reading now. The queue no longer contains these files. */
@@ -62,7 +62,6 @@ interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
-  /** Waiting files on unmounted volumes in the drive's library. */
   backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
@@ -105,7 +104,6 @@ class DrivesAhead {
     return this.turns.get(keyOf(volumeId, user));
   }
 
-  /** Simulates one step of a drive: the drive reads for a while, leaves its volume, or mounts another volume. */
   private work(drive: SimulatedDrive, state: ScheduleState): void {
     const here = this.queue.of(drive.volumeId);
     if (here) {
@@ -193,7 +191,6 @@ function placeDrive(
   };
 }
 
-/** Returns the drive that becomes free first. For a tie, returns the drive that is listed first. */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
@@ -274,7 +271,6 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-/** Returns the drive seconds needed to read all queued files, excluding mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

@@ -1,10 +1,13 @@
 /**
- * Estimates when a request's waiting files will all have been read. The earliest end assumes that drives read only the
- * request's waiting files, and that these files are contiguous. The planned end assumes that drives follow the current
- * queue and the planner's rules. For files at a staging library, the earliest and planned ends assume the library's
- * shortest and usual wait times. The latest end allows twice the planned time. On media that take time to mount, the
- * latest end also allows 1.5 sweeps for other users. In simulations that add more requests later, nine out of ten
- * requests ended before their latest end (bench/ranges.ts).
+ * Estimates when a request's waiting files will all have been read.
+ *
+ * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. The
+ * planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library, the
+ * earliest and planned ends assume the library's shortest and usual wait times.
+ *
+ * The latest end allows twice the planned time. On media that take time to mount, the latest end also allows 1.5 sweeps
+ * for other users. In simulations that add more requests later, nine out of ten requests ended before their latest end
+ * (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
@@ -26,7 +29,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files. If so, the queue no longer contains them. */
+  /** Whether a drive is already reading the files. The queue no longer contains such files. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;

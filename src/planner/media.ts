@@ -1,7 +1,8 @@
 /**
- * The cost model for media, used by the planner and the simulator. All functions are pure. The locate time formula and
- * its parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. The times
- * to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
+ * The cost model for media, used by the planner and the simulator. All functions are pure.
+ *
+ * The locate time formula and its parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp),
+ * measured on LTO. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
 
 /** A medium, with times in seconds and rates in bytes per second. */
@@ -59,7 +60,6 @@ export const media: Record<string, Medium> = {
   },
 };
 
-/** A point on a tape: its wrap and its longitudinal position. */
 export interface Point {
   wrap: number;
   lpos: number;
@@ -98,8 +98,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 
 /**
  * Returns the average seconds per locate for files that are spread over a volume and read in a good order. The formula
- * is fitted to the read orders that src/planner/order.ts computes for LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3
- * s, 1,000 files 11.3 s).
+ * is fitted to the read orders that src/planner/order.ts computes for LTO-8.
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;

@@ -1,9 +1,10 @@
 /**
- * The order in which a drive reads files on a mounted volume. All functions are pure. Finding the lowest total locate
- * time is an asymmetric travelling salesman problem. The problem's relaxation, the assignment problem, is solved
- * exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On tapes, the result is within a
- * few percent of the relaxation's lower bound. Always reading the nearest file next would take 9 to 17 % longer than
- * that bound.
+ * The order in which a drive reads files on a mounted volume. All functions are pure.
+ *
+ * Finding the lowest total locate time is an asymmetric travelling salesman problem. The problem's relaxation, the
+ * assignment problem, is solved exactly. The few cycles in the solution are joined at the lowest cost (Karp 1979). On
+ * tapes, the result is within a few percent of the relaxation's lower bound. Always reading the nearest file next would
+ * take 9 to 17 % longer than that bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -20,10 +21,7 @@ interface ReadOrder {
   boundSeconds: number | undefined;
 }
 
-/**
- * Maximum number of files that are ordered together. Ordering this many files takes a few milliseconds; the time grows
- * fast with the number of files.
- */
+/** Maximum number of files that are ordered together. Ordering this many files takes a few milliseconds. */
 const PIECE = 250;
 
 /** Returns the order in which a drive reads files. @param head the drive's byte position */

@@ -1,7 +1,8 @@
 /**
- * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure. At a
- * staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more files
- * wait than the library can stage concurrently, the files are assumed to arrive in several rounds.
+ * The recall queue, the batches that a drive reads, and staging libraries' wait times. All functions are pure.
+ *
+ * At a staging library, the slowest of n files is assumed to take as long as the slowest of n earlier files. If more
+ * files wait than the library can stage concurrently, the files are assumed to arrive in several rounds.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -92,7 +93,6 @@ export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFi
   return queue.slice(0, count);
 }
 
-/** State of a staging library. Times are in seconds. */
 export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
@@ -101,7 +101,6 @@ export interface StagedAhead {
    * limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
-  /** All files that wait at the library, including requested files. */
   waiting: { files: number; bytes: number };
 }
 

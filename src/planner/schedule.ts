@@ -1,15 +1,22 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
+ *
  * The next user is the one with the fewest recent drive seconds, divided by the user's weight. Among the volumes with
  * the next user's files, the next volume is the one with the most requested bytes per drive second, counting all users'
- * requests. Files with a higher priority come first, regardless of their users' shares. Files that have waited longer
- * than `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the
- * one with the user's oldest request. A volume with a small and recent queue is not mounted yet, so that one mount
- * serves more files.
+ * requests.
+ *
+ * Files with a higher priority come first, regardless of their users' shares. Files that have waited longer than
+ * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
+ * with the user's oldest request.
+ *
+ * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
+ *
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, turn by turn. Users whose shares
- * differ by less than `turnSeconds` have the same turn. A drive stays on its volume for `quantumSeconds`, or longer if
- * all the volume's files can be read within `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with
- * files on another volume has had less drive time, by more than `turnSeconds`.
+ * differ by less than `turnSeconds` have the same turn.
+ *
+ * A drive stays on its volume for `quantumSeconds`, or longer if all the volume's files can be read within
+ * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
+ * time, by more than `turnSeconds`.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -36,9 +43,8 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. In the two minutes that an LTO-8 drive takes to mount and unmount a volume, it could stream
- * `collectBytes`. `quantumSeconds` is five times as long as a mount and an unmount together, and `turnSeconds` is
- * fifteen times as long.
+ * The default policy. In the two minutes that an LTO-8 drive takes to mount and unmount a volume, the drive could
+ * stream `collectBytes`.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -164,7 +170,6 @@ function join(
   return [...all];
 }
 
-/** Returns the drive seconds needed to read the users' files on one volume, excluding mounts. */
 export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);
@@ -203,7 +208,6 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
 
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** Returns how many of a user's drive seconds still count after `seconds` have passed. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

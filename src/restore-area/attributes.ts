@@ -33,7 +33,6 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
   };
 }
 
-/** A restored directory's mode and group. If the group is null, the directory keeps the file system's default. */
 export interface DirectoryAttributes {
   mode: number;
   gid: number | null;
@@ -55,18 +54,16 @@ export function wantedDirectory(
 }
 
 /**
- * Sets an open file's attributes. Only root can change the owner. A user other than root can set only their own groups.
- * If the group cannot be set, the file's actual group gets only the permissions that other users have.
+ * Sets an open file's attributes. Only root can change the owner. If the group cannot be set, the file's actual group
+ * gets only the permissions that other users have.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
-  // set the mode last, because it depends on whether the group could be set
   if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime)).catch(ignoreRefusal);
 }
 
-/** @returns whether the file has the wanted group */
 async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats): Promise<boolean> {
   const owner = uid === null || uid === stats.uid || process.geteuid?.() !== 0 ? KEEP : uid;
   const group = gid === null || gid === stats.gid ? KEEP : gid;

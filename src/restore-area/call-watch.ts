@@ -160,7 +160,7 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 export class BoundedCalls {
   private readonly open = new Set<number>();
 
-  /** Makes a call. @returns the problem if the call failed or the disk did not respond in time; undefined on success */
+  /** @returns the problem if the call failed or the disk did not respond in time; undefined on success */
   async run(
     answerMs: number,
     disk: { id: number; mountpoint: string },

@@ -27,7 +27,6 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 
 /** A file's checksum, and an Adler-32 of the same bytes. */
 export interface Sums {
-  /** The checksum, prefixed with its algorithm. */
   checksum: string;
   /** Adler-32 as 8 hex digits; null if not requested, or if `checksum` is already an Adler-32. */
   adler32: string | null;
@@ -72,7 +71,7 @@ const CHUNK_BYTES = 1024 * 1024;
 
 /**
  * Opens a file and checks the open file's type, because a check before opening could be outdated. Opens without
- * blocking, because opening a pipe would otherwise wait for a writer and block a thread.
+ * blocking, because opening a pipe would otherwise wait for a writer.
  * @param name path to show in errors if `file` is a path through a descriptor
  * @throws TapeError POLICY if the file is a link or not a regular file
  */

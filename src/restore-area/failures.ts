@@ -115,7 +115,9 @@ export class FailingDisks {
    */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
-  /** @param of.calls watches calls that are not made for a drive; `host`: name of this host in recorded measurements */
+  /**
+   * @param of.calls watches calls that are not made for a drive; `of.host`: name of this host in recorded measurements
+   */
   constructor(
     ctx: Context,
     gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
@@ -271,7 +273,6 @@ const PROBE_NAME = `${markerName}-try`;
  * @throws an error if the disk is absent, untrusted or not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // use a unique name, because other engines might probe concurrently
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -287,7 +288,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // the file might not exist
+    await unlink(file).catch(() => {});
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }

@@ -1,8 +1,8 @@
 /**
  * Starts the engine for the commands `start` and `work`: one process for each drive of each library, and one for jobs
- * (src/main/engine-process.ts). A hung call blocks a thread forever, and a few blocked threads block the whole process.
- * With separate processes, a hang stops only one drive, or only the jobs, until the process restarts. The engine
- * processes exit when the parent process ends, because their IPC channel closes.
+ * (src/main/engine-process.ts). A hung call blocks a thread forever. With separate processes, a hang stops only one
+ * drive, or only the jobs, until the process restarts. The engine processes exit when the parent process ends, because
+ * their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -130,7 +130,6 @@ const LIBRARIES_MS = 5000;
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
-/** Limits how many processes load concurrently. Waiting processes load in the order in which they were added. */
 class Loading {
   private readonly waiting: (() => void)[] = [];
   private running = 0;
@@ -165,7 +164,6 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time of the process's first message; undefined before that message. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;

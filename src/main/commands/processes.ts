@@ -34,10 +34,7 @@ export function register(program: Command): void {
   }
 }
 
-/**
- * Names of all settings. A test compares the names with docs/reference/settings.md. The help does not describe the
- * settings, because their schema loads slowly.
- */
+/** Names of all settings. The help does not describe the settings, because their schema loads slowly. */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
@@ -88,7 +85,6 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   }
 }
 
-/** Calls all functions that close resources, even if one of them fails. */
 async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
@@ -130,7 +126,6 @@ async function startParts(
   const { ctx } = runtime;
   await ctx.events.open();
   const { metrics: address } = config.telemetry;
-  // this call starts counting metrics
   if (parts.gateway || address) (await import('../../telemetry/metrics.js')).processMetrics();
   const { openTraces } = await import('../../telemetry/open-traces.js');
   const endTraces = await openTraces(config, ctx.log);

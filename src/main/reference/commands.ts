@@ -4,7 +4,7 @@ import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options that several commands share. docs/reference/commands.md describes each shared option only once. */
+/** Options that docs/reference/commands.md describes only once, because several commands share them. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /** Returns a section in Markdown for each group of commands. */
@@ -18,7 +18,6 @@ export async function formatCommands(): Promise<string> {
   return [...groups].map(([heading, commands]) => `## ${heading}\n\n${commands.join('\n\n')}`).join('\n\n');
 }
 
-/** Returns the text for a command, or for all subcommands of a command. */
 function formatFamily(command: Command, above: readonly string[]): string[] {
   const words = [...above, command.name()];
   if (command.commands.length > 0) return command.commands.flatMap((each) => formatFamily(each, words));

@@ -1,6 +1,6 @@
 /**
  * Generates parts of pages in docs/reference. Each generated part is between `<!-- name: npm run docs -->` and `<!--
- * end of name -->`. Other parts of a page are written manually.
+ * end of name -->`.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

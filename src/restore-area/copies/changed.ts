@@ -1,6 +1,6 @@
 /**
  * Examines copies that were changed outside Tapegate. A file with a changed copy counts as being on disk only while
- * that copy exists. If a copy cannot be examined, a later run retries that copy.
+ * that copy exists.
  */
 import type { Context } from '../../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../domain/disks/removals.js';

@@ -11,7 +11,6 @@ import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPr
 
 /** A copy on a marked disk, as the database records it. */
 export interface RecordedCopy extends CopyLocation {
-  /** Size in bytes. */
   size: bigint;
   /** The copy's inode; null if no copy has been moved into place. */
   ino: bigint | null;

@@ -59,7 +59,7 @@ export class CopyCheck {
   }
 }
 
-/** Time limit for `findMissing`, in milliseconds. Clients wait for the result. */
+/** Time limit for `findMissing`, in milliseconds. */
 const ANSWER_MS = 2000;
 
 /**

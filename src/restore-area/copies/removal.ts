@@ -33,7 +33,7 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 
 const PAGE = 200;
 
-/** Number of a request's files that each query examines, even if only a few of the files have copies. */
+/** Number of a request's files that each query examines. */
 const REQUEST_FILES = 5000;
 
 /**
@@ -52,7 +52,7 @@ export class WaitingRequests {
   private failing = '';
   private readonly versions = new Map<number, string>();
 
-  /** Starts a run. @param failing names of the currently failing disks */
+  /** @param failing names of the currently failing disks */
   begin(failing: string): void {
     if (failing !== this.failing) this.versions.clear();
     this.failing = failing;
@@ -128,7 +128,7 @@ async function clearRequest(
       const released = await releaseCopies(ctx, { unchanged, changed });
       if (released.length < copies.length) isComplete = false;
     }
-    if (stop.aborted) return false; // the next run examines the request again
+    if (stop.aborted) return false;
     after = page.last;
   }
   return isComplete && !(await markCleared(ctx, requestId));
@@ -171,7 +171,6 @@ export async function callEach<C extends CopyLocation, T>(
   };
   const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
     const queue = copies.filter((copy) => copy.diskId === diskId).values();
-    // all of a disk's calls take copies from the same queue
     return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue));
   });
   await Promise.all(queues);

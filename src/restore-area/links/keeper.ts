@@ -24,16 +24,10 @@ import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
-/**
- * Maximum number of links in one claim: few enough to create or remove them before the claim expires, even if each call
- * is slow.
- */
+/** Maximum number of links in one claim: few enough to process before the claim expires, even if each call is slow. */
 const PAGE = 100;
 
-/**
- * Time limit for `makeEarly`, in milliseconds, so that a hung file system does not delay a drive for long. The periodic
- * job creates the remaining links.
- */
+/** Time limit for `makeEarly`, in milliseconds. The periodic job creates the remaining links. */
 const EARLY_MS = 5000;
 
 /** Records TAPEGATE_LINK_ROOT's value in the database. All engines must have the same value. */

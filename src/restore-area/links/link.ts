@@ -124,7 +124,6 @@ const MOST_LINKS = 40;
 interface Way {
   /** The existing part of the path, with links resolved. */
   real: string;
-  /** The path components that do not exist. */
   missing: string[];
   /** The first dangling link in the path. */
   dangling?: string;
@@ -199,10 +198,7 @@ async function mayReplace(
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
-/**
- * Replaces a link atomically, so that the path always exists. Checks the old link again immediately before the
- * replacement.
- */
+/** Replaces a link atomically, so that the path always exists. */
 async function replaceLink(
   { at, target }: Link,
   directory: Directory,
