@@ -67,7 +67,7 @@ export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
   part?: EnginePart;
-  /** Library whose drives the process runs. Default: the library in the data directory. */
+  /** Environment variables to which library settings can refer by name. Unused in a process with only one drive. */
   library?: DriveRange;
   /** Environment variables to which library settings can refer by name. A process with only one drive ignores them. */
   env?: Site['env'];
@@ -81,7 +81,10 @@ export interface EngineOptions {
   drainMs?: number;
   /** Milliseconds between polls by an idle drive, and between runs of the job that stops recalls. */
   idleMs?: number;
-  /** Milliseconds before this engine retries an unusable drive or library, so that another host can claim it. */
+  /**
+   * Milliseconds before this engine retries an unusable drive or library. Meanwhile, another host can claim the drive
+   * or library.
+   */
   unusablePauseMs?: number;
   /** Milliseconds between an idle drive's searches for tape copies to verify. */
   verifyMs?: number;

@@ -149,8 +149,8 @@ export class EventTable {
 }
 
 /**
- * Numbers events. The first reader numbers all committed events with one statement (`number_events`). The statement
- * neither waits for locks nor keeps them.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which does not
+ * wait for locks.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;

@@ -91,7 +91,7 @@ export class EventFeed {
     return this.listeners.size;
   }
 
-  /** Seconds since the feed was notified of events that it has not read yet; 0 if all events are read. */
+  /** Seconds since the feed was notified of unread events; 0 if all events are read. */
   get lagSeconds(): number {
     return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
@@ -155,7 +155,7 @@ export class EventFeed {
 
   /**
    * Runs SQL statements one after another. If a statement fails outside the connection pool, where the time limit is
-   * short, retries it in the pool.
+   * short, the statement is retried in the pool.
    */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { db } = this;

@@ -79,7 +79,8 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  // do not limit the number of headers, because Node.js would silently drop the rest; `maxHeaderSize` limits their size
+  // do not limit the number of headers, because Node.js would silently drop further headers; `maxHeaderSize` limits the
+  // total size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // a server is allowed to ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)

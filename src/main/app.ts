@@ -152,7 +152,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close streams before their events end, because otherwise a stream would report its operation as complete
+        // close streams before their events end, because otherwise each stream would report its operation as complete
         graphql.close();
         ctx.events.endReaders();
       };
@@ -172,7 +172,7 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. Tolerates a slow client, unless other callers wait for the
+ * Closes a connection whose client neither reads nor sends. Tolerates a slow client until other callers wait for the
  * client's slot (db/lists/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
@@ -226,7 +226,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // omit the reason, because the reason contains paths, and all callers can read this response
+    // omit the reason, because all callers can read this response, and the reason contains paths
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });

@@ -27,7 +27,7 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program, whose commands inherit its settings.
  * @param where the last line of the help, which describes the environment
- * @param args command-line arguments; code is loaded only for the commands that they name
+ * @param args command-line arguments. Only the code of the named commands is loaded
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -145,7 +145,7 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // EPIPE: the reader has closed standard output; on any other connection, EPIPE is a failure
+    // EPIPE means that the reader has closed standard output; on any other connection, EPIPE is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command's own SIGINT handler ends the command
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));

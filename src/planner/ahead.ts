@@ -172,9 +172,6 @@ function groupByLibrary(
   return backlogs;
 }
 
-/**
- * @param place.medium medium of the mounted volume; undefined if no volume is mounted, or no file waits on the volume
- */
 function placeDrive(
   drive: DriveAhead,
   { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },

@@ -1,6 +1,6 @@
 /**
- * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when the
- * engine releases its own drive. Each engine decides on its own, and considers only engines that request a drive.
+ * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when an
+ * engine releases one of its drives.
  *
  * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
  * moves to a requesting engine if that engine's claim is greater than the current engine's claim.

@@ -130,7 +130,7 @@ export interface Sweep {
 
 /**
  * Returns the users whose files on a volume are read next: users in the next turn and, if the sweep has time, in later
- * turns. A running sweep keeps its users, unless a user with a higher priority joins.
+ * turns. The users of a running sweep change only if a user with a higher priority joins.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,

@@ -93,7 +93,7 @@ export function ignoreRefusal(error: unknown): undefined {
 /**
  * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates to microseconds
  * and a floating-point number might be slightly too low. Converts a negative number to a Date, because Node.js would
- * replace it with the current time.
+ * replace a negative number with the current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

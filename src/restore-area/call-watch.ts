@@ -80,7 +80,7 @@ export class CallWatch {
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called when a call hangs; if several calls hang, called only for the call that began earliest */
+  /** @param onHang called when a call hangs. If several calls hang, called only for the call that began earliest */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -88,10 +88,10 @@ export class CallWatch {
   }
 
   /**
-   * Watches a call until it ends.
+   * Watches a call until the call ends.
    * @param call receives a function that reports progress, which restarts the time limit
    * @param seconds time limit; by default, the limit for the target
-   * @throws HungError if the call takes too long, even if it ends later; otherwise the call's own error
+   * @throws HungError if the call exceeds the time limit, even if the call ends later; otherwise the call's own error
    */
   async follow<T>(
     target: CallTarget,

@@ -52,7 +52,7 @@ export async function readTrusted(root: string, group: number | undefined): Prom
 
 /**
  * Returns why a directory is untrusted; undefined if the directory is trusted.
- * @param at the directory, and the mount point of its restore disk, both without links
+ * @param at the directory, and the mount point of the directory's restore disk, both without links
  */
 export function findProblem(
   { directory, root }: { directory: string; root: string },
@@ -107,7 +107,8 @@ async function findOnPath(
 
 /**
  * Checks a mount point or another directory, and the directories above it. Returns the first untrusted directory.
- * @param isNew whether the disk does not have a marker yet; if so, creates a file to find out which owner new files get
+ * @param isNew whether the disk does not have a marker yet. In that case, creates a file to find out which owner new
+ * files get
  * @returns undefined if the directory is trusted or missing
  */
 export async function findUntrustedMount(

@@ -218,7 +218,7 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // record the measurement before resuming the disk, so that hosts without the disk see that this host has it
+      // record the measurement before resuming the disk, so that other hosts see that this host has the disk
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
       await returnDisk(this.ctx, mountpoint); // resume the disk even if this call has exceeded its time limit

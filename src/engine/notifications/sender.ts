@@ -210,7 +210,6 @@ function guardLookup(
   };
 }
 
-/** Returns whether the host name does not exist or does not have an address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
 /** Thrown for both unknown host names and private addresses, so that users cannot discover internal host names. */

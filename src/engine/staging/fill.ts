@@ -1,7 +1,7 @@
 /**
- * Chooses the next files to request from a staging library, in fair-share order and volume by volume, until the
- * library's depth is reached or the restore area is full. Files already requested from the library count toward their
- * users' shares, so that a user with a long queue cannot use the library's whole depth.
+ * Chooses the next files to request from a staging library, in fair-share order and volume by volume. Stops when the
+ * library's depth is reached, or the restore area is full. Files already requested from the library count toward their
+ * users' shares. Without this rule, a user with a long queue could use the library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -34,8 +34,8 @@ const SLICE_FRACTION = 10;
 const MAX_SLICES = 50;
 
 /**
- * If more than this fraction of the library's depth is used, a run does not request files, so that a later stage
- * request can contain more files.
+ * If more than this fraction of the library's depth is used, a run requests no files, so that a later stage request can
+ * be larger.
  */
 const FULL_FRACTION = 0.9;
 

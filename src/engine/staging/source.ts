@@ -29,8 +29,8 @@ const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A library might report a file as staged although the file cannot be read yet. The file is then staged again, up to
- * this many times without counting as a try.
+ * A library might report a file as staged although the file cannot be read yet. Such a file is staged again up to this
+ * many times before a repetition counts as a failed try.
  */
 const MAX_RETURNS = 5;
 
@@ -183,8 +183,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which to pause the library; undefined to continue. If the library did not deliver any file, this is
-   * the last error.
+   * The error for which to pause the library; undefined if no pause is needed. If the library did not deliver any file,
+   * the last read error.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

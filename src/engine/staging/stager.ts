@@ -152,8 +152,8 @@ class Stager {
   }
 
   /**
-   * Releases, requests and polls files, in this order. Continues after a failed step, unless the library sets a retry
-   * time.
+   * Releases, requests and polls files, in this order. If a step fails, continues with the next step, unless the
+   * library sets a retry time.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;

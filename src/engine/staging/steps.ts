@@ -98,7 +98,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // set a later poll time; otherwise this stage request would always be polled first
+      // without a later poll time, this stage request would always be polled first
       if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
@@ -160,8 +160,8 @@ function isOfDemand(error: unknown): boolean {
 }
 
 /**
- * Calls `work` for each stage request, a few at a time. After an error that might affect only one stage request,
- * continues unless all concurrent calls failed.
+ * Calls `work` for each stage request, a few at a time. Stops if all concurrent calls failed, or if an error might
+ * affect other stage requests.
  */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
@@ -195,7 +195,7 @@ function untilOf(date: Date | null, now: string): string | null {
 }
 
 /**
- * A file fails permanently if the library loses the file's stage requests this many times, over at least this many
+ * A file fails permanently if the library loses the file's stage requests `times` times, over at least `seconds`
  * seconds.
  */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };

@@ -31,8 +31,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes the Basic challenge from a 401 error if a web page's script sent the request, because the browser would
- * otherwise show its own login dialog. Scripts identify themselves with the header X-Requested-With.
+ * Removes the Basic challenge from a 401 error for a web page's script, because the browser would otherwise show its
+ * own login dialog. Scripts identify themselves with the header X-Requested-With.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -68,8 +68,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // Tapegate's commands need `tapegate_audience` and `tapegate_client_id` to request a token; RFC 9728 (2) allows
-      // additional fields
+      // Tapegate's commands need these two fields to request a token; RFC 9728 (2) allows additional fields
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });

@@ -85,7 +85,7 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** Rejects unauthenticated requests from a proxy, because a proxy on this host makes all of its clients seem local. */
+/** Rejects unauthenticated requests from a proxy, because all clients of a proxy on this host would seem local. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

@@ -279,14 +279,13 @@ class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        // never let cached keys expire, because they must stay valid while the issuer does not answer
+        // never let cached keys expire, because the keys must stay valid while the issuer does not answer
         cacheMaxAge: Number.POSITIVE_INFINITY,
       });
     }
     throw new Error('it has no metadata document');
   }
 
-  /** Reloads the issuer's keys in the background if they are too old. */
   private refresh(keys: Keys): void {
     if (performance.now() < this.askedAt + KEYS_MS) return;
     this.askedAt = performance.now();

@@ -68,7 +68,7 @@ export class OpenResponses {
 
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // the first check might end streams needlessly, because it has no earlier rights to compare with
+    // the first check might end streams needlessly, because no earlier rights are known
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -77,7 +77,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // let other responses finish with the old rights, but mark them to be ended if they become streams
+      // let other responses finish with the old rights, but mark them, so that they end if they become streams
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

@@ -12,7 +12,7 @@ import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /**
- * Returns the identity from the header that contains the user's name; undefined without this header.
+ * Returns the identity from the header that contains the user's name; undefined if the header is absent.
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -30,8 +30,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 }
 
 /**
- * Returns the identity from the header that contains a verified client certificate's subject; undefined without this
- * header.
+ * Returns the identity from the header that contains a verified client certificate's subject; undefined if the header
+ * is absent.
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
@@ -61,7 +61,7 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 
 /**
  * Returns the roles that the site's rules assign to a user and the user's groups. All authenticated callers have the
- * role `user`, unless a site rule assigns this role only to certain callers.
+ * role `user`, unless a rule assigns this role to certain callers.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
@@ -71,8 +71,7 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns the value that a proxy has set for a header; undefined if the header is absent or empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice, because the client might
- * have sent one of the values
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -83,7 +82,7 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
     throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
-  // do not trim the value: white space that Node.js has not removed is part of the name
+  // do not trim the value: any remaining white space is part of the user name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }
@@ -94,8 +93,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined unless the subject has exactly one. Subjects like `/O=Example/CN=Ada` are
- * not read, because without escapes they are ambiguous
+ * @returns a subject's common name; undefined if the subject has no common name, or several. Subjects like
+ * `/O=Example/CN=Ada` are not read, because without escapes such subjects are ambiguous
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];

@@ -32,8 +32,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Returns whether the gateway accepts requests without credentials. If not, the gateway does not check the Host header,
- * because a page that uses DNS rebinding does not have credentials.
+ * Returns whether the gateway accepts requests without credentials. A gateway that requires credentials does not check
+ * the Host header, because a page that uses DNS rebinding does not have credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -87,7 +87,8 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 }
 
 /**
- * Returns the header that shows that a page of a foreign origin sent the request; undefined if no header shows this.
+ * Returns the header that shows that a page of a foreign origin sent the request; undefined if the page's origin is
+ * allowed or unknown.
  */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
@@ -144,7 +145,7 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Most responses are not pages, so browsers must not run them, frame them, or guess their
+ * Sets the security headers. Most responses are not pages, so browsers must not run or frame responses, or guess their
  * type. GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {

@@ -32,7 +32,7 @@ const statusOf: Record<UserErrorCode, number> = {
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // return 500, because clients would repeat the change after a 503, although it might already have been made
+  // return 500 instead of 503, because after a 503 clients would repeat a change that might already have been made
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;

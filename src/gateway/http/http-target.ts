@@ -18,7 +18,7 @@ export function toOriginForm(req: IncomingMessage): void {
 }
 
 /**
- * Removes the path prefix under which users reach the gateway, unless a proxy has already removed it.
+ * Removes the path prefix under which users reach the gateway, if a proxy has not removed the prefix yet.
  * @param prefix the path prefix, such as `/tapes`; can be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
@@ -51,7 +51,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
 const countOf = (rawHeaders: readonly string[], name: string): number =>
   rawHeaders.filter((text, at) => at % 2 === 0 && text.length === name.length && text.toLowerCase() === name).length;
 
-/** Returns a host name in the form that browsers use, without a port; IPv6 addresses have brackets. */
+/** Returns a host name in the form that browsers use, without a port. IPv6 addresses have brackets. */
 export const hostnameOf = remember((host): string | undefined => {
   const name = isIPv6(host) ? `[${host}]` : host;
   return isHost(name) ? new URL(`http://${name}/`).hostname.replace(/\.$/, '') : undefined;

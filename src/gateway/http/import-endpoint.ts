@@ -120,7 +120,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept both encodings, because the body's first bytes show whether it is gzipped
+  // accept both encodings, because the body's first bytes show whether the body is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
@@ -154,8 +154,8 @@ function describeError(error: unknown): ImportAnswer {
 }
 
 /**
- * Sends the response without ending it. If the connection were closed while the client is still sending, the response
- * could be lost.
+ * Sends the response, but does not end it. Closing the connection while the client is still sending could lose the
+ * response.
  */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));

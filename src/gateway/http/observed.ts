@@ -1,5 +1,5 @@
 /**
- * Observes every request until its response ends: assigns an id, measures the duration, and writes a trace span and, if
+ * Observes every request until its response ends. Assigns an id, measures the duration, and writes a trace span and, if
  * configured, a log line.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';

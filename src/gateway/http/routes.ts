@@ -40,7 +40,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** Returns the method if it is known, and otherwise `other`, so that clients cannot add label values to metrics. */
+/** Returns a known method unchanged, and otherwise `other`, so that clients cannot add label values to metrics. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

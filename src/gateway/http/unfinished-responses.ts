@@ -9,10 +9,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** Minimum number of milliseconds during which responses close their connections before the gateway stops listening. */
+/** Milliseconds to wait after ending all streams before the gateway stops listening, if connections are open. */
 const LINGER_MS = 1000;
 
-/** Milliseconds for which the gateway waits for unfinished responses after it stops listening. */
+/** Milliseconds for which the gateway waits for unfinished responses after the gateway stops listening. */
 const ANSWER_MS = 5000;
 
 /**
@@ -48,14 +48,14 @@ export class UnfinishedResponses {
   /**
    * Stops a gateway's servers. Returns when all connections are closed.
    * @param how.leaveMs milliseconds to wait, so that load balancers notice that the gateway is stopping
-   * @param how.endStreams ends the streams, so that their clients reconnect to another gateway
+   * @param how.endStreams ends all streams, so that clients reconnect to another gateway
    */
   async finish(servers: readonly Server[], how: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
-    // wait, because clients reconnect immediately, over idle connections, when their streams end
+    // wait, because when their streams end, clients immediately reconnect over idle connections
     const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));

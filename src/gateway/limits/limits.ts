@@ -183,7 +183,6 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Releases a request's resources when the response closes, or later if `holdLimits` keeps them reserved. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
@@ -279,8 +278,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Handles a connection's requests one after another (RFC 9112, 9.3.2), although Node.js starts all pipelined requests
- * concurrently. Otherwise, a response after an interrupted response would never close, and would never release its
- * resources. Closes a connection with more than `MAX_WAITING` waiting requests.
+ * concurrently. With concurrent handling, an interrupted response would prevent later responses on the connection from
+ * closing and from releasing their resources. Closes a connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {

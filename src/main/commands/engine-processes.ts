@@ -64,7 +64,7 @@ const CHECK_MS = 1000;
  * Maximum milliseconds from a process's start to its first message. Loading is slow on a busy host with a cold disk.
  */
 const LOAD_MS = 300_000;
-/** Maximum number of processes that load their program concurrently, because they compete for CPU time. */
+/** Maximum number of processes that load their program concurrently, because loading processes compete for CPU time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
@@ -77,7 +77,10 @@ const SOON_MS = 60_000;
 /** Number of threads that each engine process has for file system calls. */
 const THREADS = '8';
 
-/** Path of the engine process's program. When tests run Tapegate from its source files, this is the bundled program. */
+/**
+ * Path of the engine process's program. When tests run Tapegate from its source files, this is the path of the bundled
+ * program.
+ */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
@@ -92,7 +95,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // register the disks before the drives start: without disks, a drive would postpone its first files
+  // register the disks before the drives start, because a drive without disks would postpone its first files
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -235,7 +238,7 @@ class SupervisedProcess {
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages without a kind: `node --watch` sends them to list the loaded files
+    if (!kind) return; // ignore messages without a kind, with which `node --watch` lists the loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);

@@ -34,7 +34,7 @@ export function register(program: Command): void {
   }
 }
 
-/** Names of all settings. The help does not describe the settings, because their schema loads slowly. */
+/** Names of all settings. The help does not describe the settings, because the schema of the settings loads slowly. */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)

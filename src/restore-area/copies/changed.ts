@@ -11,8 +11,8 @@ import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks the changed copies of files that requests need. If a changed copy still has the tape copy's bytes, it
- * satisfies the requests; otherwise, the file is recalled.
+ * Checks the changed copies of files that requests need. A changed copy that still has the tape copy's bytes satisfies
+ * the requests. Otherwise, the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,
@@ -32,7 +32,7 @@ export async function checkChangedCopies(
 type State = 'existing' | 'changed' | 'gone';
 
 /**
- * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job removes
+ * Examines a changed copy. Removes the empty directories of a copy that no longer exists, because no later job removes
  * them. If Tapegate did not write the copy, and the copy's times differ from the record, compares the bytes. A copy
  * with an Adler-32 checksum counts as changed, because equal Adler-32 checksums do not prove equal bytes.
  */

@@ -51,8 +51,8 @@ export interface OpenCopy {
 }
 
 /**
- * Maximum size, in bytes, of a copy that is compared with its checksum while a reader waits. A larger copy is compared
- * in the background, and its readers get `busy` until the comparison ends.
+ * Maximum size, in bytes, of a copy that is compared with its checksum while a reader waits. Larger copies are compared
+ * in the background, and their readers get `busy` meanwhile.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 const MAX_CACHED = 10_000;
@@ -76,8 +76,8 @@ interface ReaderOptions {
 export class CopyReader {
   private readonly watch: CallWatch;
   /**
-   * Limits the number of concurrent calls. A call occupies a slot until it ends, even if the caller no longer waits for
-   * the call.
+   * Limits the number of concurrent calls. A call occupies a slot until the call ends, even if the caller has stopped
+   * waiting.
    */
   private readonly slots: Limiter;
   private readonly waitMs: number;
@@ -120,7 +120,7 @@ export class CopyReader {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, directory) => openKnown(file, directory, tick)));
     } catch (error) {
-      isGivenUp = true; // if a hung call ends later, it must still close the file
+      isGivenUp = true; // a hung call that ends later must still close the file
       return closedBy(error);
     }
   }

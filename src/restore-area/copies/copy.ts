@@ -44,14 +44,14 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // ignore a missing file, because another engine might have removed it
+  await unlinkPath(from).catch(ignoreMissing); // another engine might have removed the file
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
  * Returns a file's inode and times as the database stores them, modulo 2^64, because the database's integers are
- * signed. The values are compared only for equality.
+ * signed. The stored values can be compared only for equality.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -182,8 +182,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file might be the copy although its inode differs. If the file system has renumbered its inodes, or
- * if the disk was copied, the marker's inode differs too. The caller must compare the bytes.
+ * Returns whether a file might be the copy although its inode differs: the marker's inode differs too, because the file
+ * system has renumbered its inodes, or the disk was copied. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;

@@ -44,7 +44,10 @@ export class CopyCheck {
     return missing;
   }
 
-  /** Checks changed copies that Tapegate left on disk. If a copy no longer exists, makes its path available again. */
+  /**
+   * Checks changed copies that Tapegate left on disk. If a copy no longer exists, the copy's path becomes available
+   * again.
+   */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);

@@ -35,8 +35,8 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory and sets its group and mode. Also sets them if a killed engine created the directory without
- * group and mode. Any other existing directory keeps its group and mode.
+ * Creates a directory and sets its group and mode. Also sets the group and mode of a directory that a killed engine
+ * left unfinished. Any other existing directory keeps its group and mode.
  * @param parent absolute path without links
  * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
  * just removed
@@ -48,10 +48,7 @@ export async function createLinkDirectory(parent: string, name: string, wanted: 
   await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
 }
 
-/**
- * Sets a new directory's group and mode through its descriptor, because users with write permission in the parent
- * directory might have replaced the directory.
- */
+/** Sets a new directory's group and mode through a descriptor, because a user might have replaced the directory. */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();
   if (!isUnfinished(stats)) return;

@@ -159,8 +159,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Called for links that other engines recorded while this process stalled. Removes links that this process created,
-   * if they differ from the records.
+   * Called for links that other engines recorded while this process stalled. Removes links created by this process that
+   * differ from the records.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);

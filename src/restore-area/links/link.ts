@@ -1,6 +1,6 @@
 /**
- * Creates and removes symbolic links at archive paths, and the directories that contain them. A new link replaces only
- * a link into the restore area, or a dangling link.
+ * Creates and removes symbolic links at archive paths, and the directories that contain the links. A new link replaces
+ * only a link into the restore area, or a dangling link.
  *
  * Tapegate follows trusted links in the path of a new link's directory, because archives contain links.
  *
@@ -33,10 +33,7 @@ interface LinkOptions {
   attributesOf: AttributesOf;
 }
 
-/**
- * Maximum number of attempts to create a link. Another engine might remove an empty directory before the link is
- * created in it.
- */
+/** Maximum number of attempts to create a link. An attempt fails if another engine removes the empty directory. */
 const ATTEMPTS = 20;
 
 /**
