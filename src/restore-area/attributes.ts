@@ -10,7 +10,7 @@ import { type Access, DIRECTORY_MODE } from '../domain/catalogue/directory-modes
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** A restored file's attributes. If an attribute is null, the file keeps the value that the file system set. */
+/** A restored file's attributes. If an attribute is null, the file system's default remains. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -39,9 +39,8 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns a restored directory's attributes. A configured mode or group takes precedence over the original directory's.
- * A configured file mode also sets who can enter directories. Only the owner gets write permission, because only
- * Tapegate is allowed to write in the restore area (exposure.ts).
+ * Returns a restored directory's attributes. A configured file mode also sets who can enter directories. Only the owner
+ * gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -53,10 +52,7 @@ export function wantedDirectory(
   return { mode: 0o700 | (mode & 0o055), gid };
 }
 
-/**
- * Sets an open file's attributes. Only root can change the owner. If the group cannot be set, the file's actual group
- * gets only the permissions that other users have.
- */
+/** Sets an open file's attributes. Only root can change the owner. */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
@@ -83,7 +79,7 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/** Error codes after which an attribute stays unset, because the call or value is unsupported or forbidden. */
+/** Error codes after which an attribute stays unset. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {
@@ -91,9 +87,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates to microseconds
- * and a floating-point number might be slightly too low. Converts a negative number to a Date, because Node.js would
- * replace a negative number with the current time.
+ * Converts a time to a value that `futimes` accepts. Adds half a microsecond, because Node.js truncates to
+ * microseconds. Converts a negative number to a Date, because Node.js would replace a negative number with the current
+ * time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -63,8 +63,8 @@ interface OpenCall {
 }
 
 /**
- * If the periodic check of open calls runs this many milliseconds late, the whole process has stalled. The stall does
- * not count toward the calls' time limits.
+ * If the periodic check of open calls runs this many milliseconds late, the whole process has stalled. The time of the
+ * stall does not count toward the calls' time limits.
  */
 const STALL_MS = 1000;
 
@@ -91,7 +91,7 @@ export class CallWatch {
    * Watches a call until the call ends.
    * @param call receives a function that reports progress, which restarts the time limit
    * @param seconds time limit; by default, the limit for the target
-   * @throws HungError if the call exceeds the time limit, even if the call ends later; otherwise the call's own error
+   * @throws HungError if the call exceeds the time limit, even if the call ends later
    */
   async follow<T>(
     target: CallTarget,
@@ -160,7 +160,7 @@ export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ val
 export class BoundedCalls {
   private readonly open = new Set<number>();
 
-  /** @returns the problem if the call failed or the disk did not respond in time; undefined on success */
+  /** @returns the problem; undefined if the call succeeded */
   async run(
     answerMs: number,
     disk: { id: number; mountpoint: string },

@@ -25,7 +25,6 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
   return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
 }
 
-/** A file's checksum, and an Adler-32 of the same bytes. */
 export interface Sums {
   checksum: string;
   /** Adler-32 as 8 hex digits; null if not requested, or if `checksum` is already an Adler-32. */
@@ -70,8 +69,8 @@ export async function checksumOf(file: string, like: string, tick: () => void = 
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * Opens a file and checks the open file's type, because a check before opening could be outdated. Opens without
- * blocking, because opening a pipe would otherwise wait for a writer.
+ * Opens a file and then checks its type, because a check before opening could be outdated. Opens without blocking,
+ * because opening a pipe would otherwise wait for a writer.
  * @param name path to show in errors if `file` is a path through a descriptor
  * @throws TapeError POLICY if the file is a link or not a regular file
  */
@@ -110,8 +109,8 @@ interface ExpectedCopy extends FileOnVolume {
 }
 
 /**
- * A difference between a tape copy and the catalogue. If the tape copy is too long and was not read to its end, the
- * size in `found` is `more`.
+ * A difference between a tape copy and the catalogue. The size in `found` is `more` if the tape copy is too long and
+ * was not read to its end.
  */
 export interface Mismatch {
   kind: 'size' | 'checksum';
@@ -122,7 +121,7 @@ export interface Mismatch {
 /**
  * Reads a file from a mounted volume, and compares its size and checksum with the catalogue.
  * @param how.sink receives the chunks and owns them. While the sink waits, the read from tape waits too. A sink never
- * receives more bytes than expected. Without a sink, a copy that is too long is read to its end to measure its size
+ * receives more bytes than expected
  * @param how.describe returns the error text that users see if the copy differs
  * @returns the checksum, computed with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if the size or checksum differs; errors that the library or the sink throws; the signal's

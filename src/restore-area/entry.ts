@@ -8,8 +8,8 @@ import { codeOf } from '../core/errors.js';
 import type { Directory } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected file. Checks and removes the file synchronously, because between two
- * asynchronous calls another engine could put its own copy at the same path.
+ * Removes a file if it is the expected file. Checks and removes the file synchronously, so that no other engine can put
+ * a copy at the same path in between.
  * @returns `other` if the entry is not the expected file
  */
 export async function removeEntry(

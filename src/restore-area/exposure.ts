@@ -11,8 +11,8 @@
  * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
  *   it.
  *
- * Tapegate does not trust any other group, because a directory's mode does not show which users belong to its group. An
- * access control list appears in the mode as group rights.
+ * Tapegate does not trust other groups, because a directory's mode does not show a group's members. An access control
+ * list appears in the mode as group rights.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -39,11 +39,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
   return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
 
-/**
- * Returns the users and the group to trust on a restore disk.
- * @param root the mount point, without links
- * @param group TAPEGATE_RESTORE_GROUP
- */
+/** @param root the mount point, without links @param group TAPEGATE_RESTORE_GROUP */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
   const marker = await lstat(path.join(root, markerName)).catch(() => undefined);
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);

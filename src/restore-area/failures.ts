@@ -163,7 +163,6 @@ export class FailingDisks {
     });
   }
 
-  /** Clears cached probes and measurements. The engine calls this method after each suspension or resumption. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
@@ -251,7 +250,7 @@ export class FailingDisks {
 
   /**
    * Counts a failed call. After `MAX_FAILURES` consecutive failures, returns the problem. Ignores POLICY errors,
-   * because they concern only one directory.
+   * because a POLICY error concerns only one directory.
    */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;

@@ -33,7 +33,7 @@ type State = 'existing' | 'changed' | 'gone';
 
 /**
  * Examines a changed copy. Removes the empty directories of a copy that no longer exists, because no later job removes
- * them. If Tapegate did not write the copy, and the copy's times differ from the record, compares the bytes. A copy
+ * them. Compares the bytes only if Tapegate did not write the copy, and the copy's times differ from the record. A copy
  * with an Adler-32 checksum counts as changed, because equal Adler-32 checksums do not prove equal bytes.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {

@@ -1,6 +1,6 @@
 /**
  * Reads copies for clients without access to the disk. Reads a file only if it is the recorded copy, and never follows
- * a symbolic link. Checks and reads the file through the same file descriptor.
+ * a symbolic link.
  *
  * The reader limits its concurrent calls, because a call that hangs in the kernel occupies one of the process's few
  * threads forever.
@@ -28,7 +28,7 @@ export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** Message for operators; the message contains paths on this host. */
+  /** Message for operators, which contains paths on this host. */
   message: string;
 }
 
@@ -42,17 +42,14 @@ export interface OpenCopy {
    * @throws TapeError if the disk hangs
    */
   read(buffer: Uint8Array, position: number): Promise<number>;
-  /** Returns whether the copy is unchanged since it was opened. */
   isUnchanged(): Promise<boolean>;
-  /**
-   * Starts to close the copy, and returns immediately. If the disk hangs, the copy is closed when the disk responds.
-   */
+  /** Starts to close the copy, and returns immediately. */
   close(): void;
 }
 
 /**
  * Maximum size, in bytes, of a copy that is compared with its checksum while a reader waits. Larger copies are compared
- * in the background, and their readers get `busy` meanwhile.
+ * in the background.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 const MAX_CACHED = 10_000;
@@ -247,7 +244,7 @@ export class CopyReader {
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    // ignore errors, because no caller waits for this call, and other calls report a hung disk
+    // ignore errors, because other calls report a hung disk
     await closed.catch(() => {});
   }
 

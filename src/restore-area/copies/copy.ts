@@ -27,7 +27,7 @@ export interface RecordedCopy extends CopyLocation {
 /**
  * Gives a partial file its final name without replacing an existing file. Creates a hard link, because `link` fails if
  * the name exists. On a file system without hard links, checks that the name is free, and immediately renames the
- * partial file. The rename might replace another user's file. Another engine's copy is safe, because an engine that
+ * partial file. The rename might replace another user's file, but not another engine's copy, because an engine that
  * takes over the drive first removes the partial file.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
@@ -50,8 +50,8 @@ export async function putInPlace(directory: Directory, partial: string, name: st
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
- * Returns a file's inode and times as the database stores them, modulo 2^64, because the database's integers are
- * signed. The stored values can be compared only for equality.
+ * Returns a file's inode and times as the database stores them, modulo 2^64. The stored values can be compared only for
+ * equality.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -105,7 +105,6 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 /**
  * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the copy's state. Callers
  * query the database again before they pass the result to `removeCopy`.
- * @param tick called to report progress while the bytes are read
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function recogniseCopy(
@@ -122,7 +121,7 @@ export async function recogniseCopy(
 
 /**
  * Removes a copy that `recogniseCopy` found. Never removes a different file or a later copy, because their ctimes
- * differ. Does not remove directories (see `removeEmptyDirectories`).
+ * differ.
  * @param found what `recogniseCopy` returned
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -182,8 +181,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file might be the copy although its inode differs: the marker's inode differs too, because the file
- * system has renumbered its inodes, or the disk was copied. The caller must compare the bytes.
+ * Returns whether a file might be the copy although its inode differs, because the file system was renumbered or
+ * copied. In that case, the marker's inode differs too. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;

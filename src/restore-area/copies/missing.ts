@@ -1,4 +1,7 @@
-/** Finds copies that are missing from this host's disks. */
+/**
+ * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
+ * (domain/disks/stale-files.ts). After a crash or a failure, a later run repeats the removal.
+ */
 import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
 import { Limiter } from '../../core/limiter.js';
@@ -19,18 +22,14 @@ import { findStats, statIn } from './copy.js';
  */
 const RUN_COPIES = 1000;
 
-/**
- * Number of copies that the periodic check passes to each call of `findMissing`. The call ends in time even if
- * examining each copy takes 20 ms.
- */
+/** Number of copies that the periodic check passes to each call of `findMissing`. */
 const CALL_COPIES = 100;
 
-/** Examines some restored copies in each run, until all are examined, and records missing copies. */
+/** Examines some restored copies in each run, and records missing copies. The next run continues with later copies. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
 
-  /** @returns the number of missing copies */
   async run(ctx: Context): Promise<number> {
     const copies = await readCopies(ctx, { after: this.after, limit: RUN_COPIES, isWorking: true });
     this.after = copies.length < RUN_COPIES ? 0n : (copies.at(-1)?.fileId ?? 0n);
@@ -62,7 +61,6 @@ export class CopyCheck {
   }
 }
 
-/** Time limit for `findMissing`, in milliseconds. */
 const ANSWER_MS = 2000;
 
 /**

@@ -17,9 +17,6 @@ export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttribu
 /** Mode for TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
-/**
- * Returns a function that finds the wanted mode and group of TAPEGATE_LINK_ROOT, and of directories above and below it.
- */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {

@@ -70,10 +70,7 @@ export class LinkKeeper {
     }
   }
 
-  /**
-   * Creates links to new copies. Does nothing if TAPEGATE_LINK_ROOT is not set. Never throws, because the periodic job
-   * tries failed links again.
-   */
+  /** Creates links to new copies. Never throws, because the periodic job tries failed links again. */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
@@ -84,7 +81,6 @@ export class LinkKeeper {
   private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     const links = await recordEarlyLinks(this.ctx, copies);
     const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
-    // ignore errors, because the periodic job tries failed links again and reports their errors
     const options = { mountpoints, attributesOf: this.attributesOf };
     for (const link of links) await makeLink(link, { ...link, ...options }).catch(() => {});
   }
@@ -131,8 +127,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. Never rejects, because the copy can be removed even if its link's
-   * directories remain.
+   * Removes empty directories above a removed link. A failure is only logged, because the copy can be removed even if
+   * the link's directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {

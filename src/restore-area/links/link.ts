@@ -94,10 +94,7 @@ async function placeLink(
   }
 }
 
-/**
- * Removes the link at `at` if its target is `target`. Does not remove other files, and does not follow untrusted links.
- * @throws file system errors
- */
+/** Removes the link at `at` if its target is `target`. Does not follow untrusted links. @throws file system errors */
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (directory: Directory) => {
     const entry = path.join(directory.fdPath, path.basename(at));
@@ -214,10 +211,7 @@ async function replaceLink(
   }
 }
 
-/**
- * Returns the error for a file that Tapegate does not replace with a link. The message does not show where another
- * user's link points.
- */
+/** The error message does not show where another user's link points. */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a Tapegate link' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
@@ -228,10 +222,10 @@ function isBelow(file: string, directory: string): boolean {
 }
 
 /**
- * Removes the directories above a removed link, innermost first, as long as they are empty and have the owner, group
- * and mode that `makeLink` sets. Keeps a directory with a different owner, group or mode, because an operator has
- * changed the directory. Also keeps directories behind a link that leads out of TAPEGATE_LINK_ROOT. Does not sync the
- * removal, because a directory that reappears after a crash is empty.
+ * Removes empty directories above a removed link, innermost first. Keeps a directory whose owner, group or mode differs
+ * from those that `makeLink` sets, because an operator has changed the directory. Also keeps directories behind a link
+ * that leads out of TAPEGATE_LINK_ROOT. Does not sync the removal, because a directory that reappears after a crash is
+ * empty.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkDirectories(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
