@@ -1,7 +1,4 @@
-/**
- * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
- * (domain/disks/stale-files.ts). After a crash or a failure, a later run repeats the removal.
- */
+/** Finds copies that are missing from this host's disks. */
 import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
 import { Limiter } from '../../core/limiter.js';

@@ -1,7 +1,6 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and stale files that ended recalls left
- * (domain/disks/stale-files.ts). After a crash, each step can be repeated. If a file cannot be examined or removed, a
- * later run retries that file.
+ * (domain/disks/stale-files.ts). After a crash or a failure, a later run repeats the removal.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -33,7 +32,6 @@ import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.j
 
 const PAGE = 200;
 
-/** Number of a request's files that each query examines. */
 const REQUEST_FILES = 5000;
 
 /**
@@ -52,7 +50,6 @@ export class WaitingRequests {
   private failing = '';
   private readonly versions = new Map<number, string>();
 
-  /** @param failing names of the currently failing disks */
   begin(failing: string): void {
     if (failing !== this.failing) this.versions.clear();
     this.failing = failing;
@@ -62,7 +59,6 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Records a request that still has copies after all its reachable copies have been examined. */
   record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
@@ -103,7 +99,7 @@ export async function removeUnheld(
 }
 
 /**
- * Examines the copies of a request's released files, and passes them to `releaseCopies`.
+ * Examines the copies of a request's released files, and passes the copies to `releaseCopies`.
  * @returns true if copies remain after all reachable copies have been examined
  */
 async function clearRequest(
@@ -136,10 +132,7 @@ async function clearRequest(
 
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
-  /**
-   * Ids of failing disks, which `callEach` skips, because each call on a failing disk might take a long time.
-   * `callEach` adds newly failing disks.
-   */
+  /** Ids of failing disks. `callEach` skips these disks, and adds newly failing disks. */
   failing?: Set<number>;
   /** The verb that completes the log message `a copy or partial file cannot be …`. */
   what: string;
@@ -147,7 +140,7 @@ interface EachOptions<C extends CopyLocation> {
 
 /**
  * Calls `call` for each copy, with a few concurrent calls on each disk. Logs each failure, and omits the copy from the
- * result. If a disk fails, logs the failure only once, and skips the disk's remaining copies.
+ * result. If a disk fails, skips the disk's remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
@@ -189,10 +182,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   return count;
 }
 
-/**
- * Removes claimed copies.
- * @returns the removed copies, and the copies that were not removed because they were changed outside Tapegate
- */
+/** @returns the removed copies, and the copies that were not removed because they were changed outside Tapegate */
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
@@ -219,7 +209,7 @@ async function removeClaimed(
 
 /**
  * Removes the empty directories of removed copies, including copies that a killed process had already removed.
- * @returns the copies whose empty directories were removed; a later run retries the others
+ * @returns the copies whose empty directories were removed
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -271,7 +261,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls that no longer have stale files of this kind; a later run retries other recalls */
+/** @returns the recalls that no longer have stale files of this kind */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

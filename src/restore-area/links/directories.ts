@@ -17,6 +17,7 @@ export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttribu
 /** Mode for TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
+/** Returns a function that finds the wanted mode and group of a link directory or of TAPEGATE_LINK_ROOT. */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {
