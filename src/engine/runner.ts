@@ -73,13 +73,13 @@ export interface EngineOptions {
   env?: Site['env'];
   /** Called when a hung disk or tape call blocks a thread, after the failure is recorded. */
   onHang?: () => void;
-  /** The engine's id, which all processes of the engine share. Default: a new id. */
+  /** The engine's id, which all of its processes share. Default: a new id. */
   engineId?: string;
   // only tests use the following options
   /** Seconds after which another engine can claim an unresponsive engine's drive. */
   leaseSeconds?: number;
   drainMs?: number;
-  /** Milliseconds between polls by an idle drive, and between runs of the job that stops recalls. */
+  /** Milliseconds between polls by an idle drive, and between runs of the job `abandon`. */
   idleMs?: number;
   /**
    * Milliseconds before this engine retries an unusable drive or library. Meanwhile, another host can claim the drive
@@ -101,9 +101,7 @@ const DRAIN_MS = 5000;
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
-/**
- * Default of `unusablePauseMs`. Longer than the engines' poll interval, so that another host can claim the drive first.
- */
+/** The pause is longer than the engines' poll interval, so that another host can claim the drive first. */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
@@ -291,7 +289,6 @@ function listen(
   };
 }
 
-/** Returns an engine part's jobs. A drive process runs only the job that stops its own recalls. */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   if (part === 'all') return [...jobs];
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));

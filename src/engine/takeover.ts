@@ -19,7 +19,7 @@ export interface TakeoverPlan {
   /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
-  /** Number of waiting emails and webhook messages, which are sent after the takeover. */
+  /** Number of emails and webhook messages that are sent after the takeover. */
   waiting: { emails: number; messages: number };
 }
 

@@ -169,7 +169,6 @@ export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM eve
 /** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Milliseconds to wait if another process is numbering events. */
 const BUSY_MS = 10;
 
 export class EventNumbers {
@@ -219,8 +218,8 @@ export class EventNumbers {
 }
 
 /**
- * Database reads that several readers share. A read serves only readers that asked before the read began, because a
- * later reader must see newer rows.
+ * Database reads that several readers share. A read serves only readers that asked before the read began, because later
+ * readers must see newer rows.
  */
 export class SharedReads {
   private readonly waiting = new Map<string, Promise<unknown>>();
@@ -233,7 +232,6 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    // ignore an earlier read's error, because that read's own readers receive the error
     const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);

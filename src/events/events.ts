@@ -185,7 +185,7 @@ export class EventFeed {
         this.behindSince = this.isNotified ? performance.now() : undefined;
       }
     } catch {
-      setTimeout(() => this.notify(), RETRY_MS).unref(); // no connection is available now
+      setTimeout(() => this.notify(), RETRY_MS).unref();
     } finally {
       this.isReading = false;
     }
@@ -194,7 +194,7 @@ export class EventFeed {
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader has subscribed in the meantime
+    if (this.readers > 0) return false;
     this.last = newest;
     return true;
   }
@@ -202,7 +202,7 @@ export class EventFeed {
   private async readNew(): Promise<void> {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
-    this.isNotified = true; // the table might contain more new events
+    this.isNotified = true;
     // readers read a large batch from the table, each through its own filter, to skip unwanted events
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
@@ -230,7 +230,6 @@ export class EventFeed {
     const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
     };
-    /** Event number up to which the queue contains all events that the reader wants. */
     const gap = { begin: 0n };
     const onGap = () => {
       if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;

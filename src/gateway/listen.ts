@@ -83,7 +83,7 @@ function prepare(server: Server): Server {
   // total size
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
-  // a server is allowed to ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)
+  // a server can ignore an `Expect` header with a value other than 100-continue (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   return server;

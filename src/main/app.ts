@@ -250,7 +250,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   return async () => {
     if (performance.now() - readAt < FENCE_MS) return fence;
     reading ??= read()
-      .catch(() => {}) // `isReady` already reports an unavailable database
+      .catch(() => {})
       .finally(() => {
         reading = undefined;
       });

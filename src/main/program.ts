@@ -39,7 +39,6 @@ export async function createProgram(
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'print times in UTC (default: local in a terminal)')
     .exitOverride()
-    // omit "[options]", because every command has options
     .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),
@@ -115,7 +114,7 @@ function showExamples(command: Command, words: readonly string[]): void {
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
-/** Prints an error on one line. Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
+/** Prints an error. Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;

@@ -125,7 +125,7 @@ class DrivesAhead {
     return stay;
   }
 
-  /** Simulates one step of reading. @returns the time at which the drive is free again */
+  /** @returns the time at which the drive is free again */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -244,7 +244,7 @@ class QueueAhead {
     return { shares: this.shares, now: time, policy: this.policy };
   }
 
-  /** Simulates one step of reading: chooses the users whose files are read, and charges the drive time to them. */
+  /** Chooses the users whose files are read, and charges the drive time to these users. */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);

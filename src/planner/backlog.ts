@@ -20,7 +20,6 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** A user's oldest request and highest priority, across all volumes. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 interface Candidate<Queue> {
@@ -53,7 +52,7 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // recomputed by `users`
+      if (known?.delete(queue.volume)) this.demands.delete(user);
       if (known?.size === 0) this.candidates.delete(user);
     }
   }

@@ -80,7 +80,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  // the locate time is 0, because the drive continues to read without a stop
+  // the drive continues to read without a stop
   if (distance === 0 && from.wrap === to.wrap) return 0;
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
@@ -109,7 +109,6 @@ export function estimateSeconds(medium: Medium, files: number, bytes: number): n
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }
 
-/** Estimates the seconds to read files from a mounted volume. */
 export function estimateReading(medium: Medium, files: number, bytes: number): number {
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }

@@ -73,8 +73,7 @@ const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
  * Returns the number of files for the next batch. After a fast batch, the next batch has more files, so that small
- * files share a transaction. After slow locates, the next batch has fewer files, so that the engine makes the next plan
- * sooner.
+ * files share a transaction. After a slow batch, the next batch has fewer files, so that the engine replans sooner.
  */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
@@ -148,11 +147,7 @@ function waitsAfter(waits: readonly number[], seconds: number): readonly number[
   return longer.length > 0 ? longer : [0, seconds];
 }
 
-/**
- * Returns a quantile of sorted values.
- * @param sorted at least one value
- * @param part the quantile to return, from 0 to 1
- */
+/** @param sorted at least one value @param part the quantile to return, from 0 to 1 */
 function quantile(sorted: readonly number[], part: number): number {
   const index = (sorted.length - 1) * part;
   const [below = 0, above = below] = [sorted[Math.floor(index)], sorted[Math.ceil(index)]];

@@ -28,7 +28,7 @@ const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
  * try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/** Minimum number of deferrals before an email is dropped. A long email queue can delay retries by days. */
+/** Minimum number of deferrals before an email is dropped. */
 const DEFERRALS = 10;
 
 export interface MailSignals {
@@ -122,7 +122,7 @@ function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Returns the error text without the SMTP password, which a mail server might repeat in its response. */
+/** Returns the error text without the SMTP password, which a mail server might repeat. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;

@@ -1,6 +1,6 @@
 /**
- * Sends webhook messages as the Standard Webhooks specification requires. Sends to several webhooks concurrently, so
- * that a slow webhook does not delay other webhooks.
+ * Sends webhook messages as the Standard Webhooks specification requires. Messages are sent concurrently, so that a
+ * slow webhook does not delay other webhooks.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -68,12 +68,11 @@ export class WebhookSender {
         if (options.stop.aborted) return;
       }
     } catch (error) {
-      logFailure(ctx.log, error, 'webhook'); // the message becomes due again when its claim expires
+      logFailure(ctx.log, error, 'webhook');
     }
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    // check the restore disks' owner first, because a message that is claimed but not sent is delayed
     await confirmOwned(this.ctx);
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
@@ -118,7 +117,7 @@ interface OutgoingMessage {
 interface PostOptions {
   targets: WebhookTargets;
   signal: AbortSignal;
-  /** Time at which the message is sent, in Unix seconds. */
+  /** Current time, in Unix seconds. */
   now: number;
   userAgent: string;
   resolve?: (host: string) => Promise<LookupAddress[]>;

@@ -95,7 +95,6 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files that did not fit have already left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (remaining.users.length > 0) queues.push(remaining);

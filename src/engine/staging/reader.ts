@@ -86,7 +86,6 @@ class ReadingVisit {
   private readonly reader: BatchReader;
   private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** Whether the library refused to work. A refusing library is suspended until its next trial. */
   isRefused = false;
 
   constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
@@ -140,7 +139,7 @@ class ReadingVisit {
     await writeUsage(this.ctx, this.staging);
   }
 
-  /** Records recalls' outcomes. Releases files with MEDIA errors, so that the library stages them again. */
+  /** Releases files with MEDIA errors, so that the library stages them again. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = damaged.map(({ fileId }) => fileId);

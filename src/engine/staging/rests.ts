@@ -20,7 +20,6 @@ export function restSeconds(error: unknown, before: number, random: number): num
   return doubled(REST_SECONDS, before) * (0.75 + random / 4);
 }
 
-/** Returns the seconds until a file is requested again. @param before number of earlier repeated requests */
 export function againSeconds(before: number): number {
   return before === 0 ? 0 : doubled(AGAIN_SECONDS, before - 1);
 }

@@ -102,7 +102,6 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // record that the file cannot be read yet, so that the library stages it again
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // do not resume after the file's last byte, because an error at this point means that the bytes are wrong
@@ -147,7 +146,7 @@ export class StagedSource implements MountedVolume {
     } finally {
       const end = iterator.return?.();
       if (either.aborted)
-        end?.catch(() => {}); // do not wait for a call that might hang
+        end?.catch(() => {});
       else await end;
     }
   }
@@ -158,7 +157,7 @@ function isBreak(error: unknown): boolean {
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
 }
 
-/** Number of consecutive undelivered files after which the library is considered unreadable. */
+/** Number of consecutive undelivered files after which the library counts as unreadable. */
 const MAX_FILES = 3;
 
 export class UndeliveredFiles {
@@ -171,7 +170,6 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called when the library delivers a file, or refuses a file for a reason that does not affect other files. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();

@@ -33,13 +33,12 @@ import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Stops the stager and aborts its current call to the library. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Maximum milliseconds between two runs. No signal is sent when a poll is due or a recall's pause ends. */
+  /** Maximum milliseconds between two runs, because no signal is sent when a poll is due. */
   idleMs: number;
   /**
-   * Milliseconds for which this engine pauses after a library refuses to work, so that another engine can claim the
+   * Milliseconds before this engine retries a library that refuses to work. Meanwhile, another engine can claim the
    * library.
    */
   unusablePauseMs: number;
@@ -49,7 +48,7 @@ interface StagerOptions {
 /** Pause between two runs, as a multiple of the run time. Limits the load if each batch of files sends a signal. */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** Seconds for which a file is considered staged if the library does not report an expiry time. */
+/** Seconds for which a file counts as staged if the library does not report an expiry time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /** Repeatedly claims the library and runs its stager, until `stop` aborts. */

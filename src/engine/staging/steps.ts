@@ -69,7 +69,6 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // poll files again later if the answer does not mention them
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),

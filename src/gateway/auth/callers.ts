@@ -23,7 +23,6 @@ export interface Identity {
   address?: string | undefined;
 }
 
-/** Milliseconds for which a caller's rights are cached. */
 const KNOWN_MS = 2000;
 
 export class KnownCallers {
@@ -76,7 +75,6 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** For a caller who is not allowed to change anything, replaces the operator role with the viewer role. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }
@@ -126,7 +124,6 @@ export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, give
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // an issuer's name cannot contain @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);

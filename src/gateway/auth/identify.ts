@@ -25,7 +25,7 @@ export interface Identifier {
   /** Authenticates each request. Must run before handlers that need the caller. @throws HttpError 401 */
   handler: RequestHandler;
   close(): void;
-  /** Writes the pending counts of anonymous requests to the database. Must be called after the last response. */
+  /** Writes the pending counts of anonymous requests to the database. Call after the last response. */
   finish(): Promise<void>;
 }
 

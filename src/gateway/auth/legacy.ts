@@ -55,12 +55,11 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // wait until the response ends, because the body, which is read by then, might name a user
+    // wait until the response ends, because the body might name a user
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
 
-  /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
     if (endpoint !== undefined && req.headers.authorization === undefined)

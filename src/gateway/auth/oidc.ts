@@ -39,15 +39,11 @@ const ALGORITHMS = [
   'Ed25519',
 ];
 
-/**
- * Matches the types of accepted tokens: access tokens and plain JWTs. Tokens that the issuer signs for other purposes
- * have other types.
- */
+/** Matches the types of accepted tokens: access tokens and plain JWTs. */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
 const CLOCK_SKEW_SECONDS = 60;
 
-/** Milliseconds for which a verified token is cached. */
 const KNOWN_MS = 2000;
 
 export class OidcCallers {
@@ -300,7 +296,6 @@ class Issuer {
     );
   }
 
-  /** Logs that the issuer has failed, once until the issuer answers again. */
   private logUnavailable(error: unknown): void {
     if (!this.isUnavailable) this.log.warn(`the issuer ${this.url} is unavailable: ${messageOf(error)}`);
     this.isUnavailable = true;

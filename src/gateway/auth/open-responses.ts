@@ -36,7 +36,6 @@ export class OpenResponses {
   private readonly unsubscribe: () => void;
   private checking: Promise<void> = Promise.resolve();
   private haveRightsChanged = false;
-  /** Version of anonymous callers' rights, as of the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {
@@ -108,7 +107,6 @@ export class OpenResponses {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // the client receives an incomplete response, and learns the reason when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

@@ -121,7 +121,7 @@ function trimValue(value: string): string {
 }
 
 /**
- * Decodes escapes in a value from a subject. An escape like `\2C` is a byte of UTF-8; any other backslash escapes the
+ * Decodes escapes in a certificate subject. An escape like `\2C` is a byte of UTF-8; any other backslash escapes the
  * next character.
  */
 function unescapeValue(text: string): string {

@@ -116,14 +116,14 @@ function isLinkFollowed(req: Request): boolean {
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** Response headers that pages of listed origins can read in addition to the headers that CORS always allows. */
+/** Response headers that pages of listed origins can read. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
 /**
- * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins are not allowed to send
- * cookies. Preflight responses allow all requested headers and the usual methods.
+ * Creates the CORS handler. Pages of other origins are not allowed to send cookies. Preflight responses allow all
+ * requested headers and the usual methods.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();

@@ -1,4 +1,4 @@
-/** Serves the dashboard at the root path. The build compiles the dashboard from src/web/ to dist/web/. */
+/** Serves the dashboard, which the build compiles from src/web/ to dist/web/, at the root path. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';

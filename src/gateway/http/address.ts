@@ -81,7 +81,6 @@ function peerOf({ socket }: IncomingMessage): string | undefined {
 
 const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
 
-/** Reads an IP address, and ignores the port that some proxies append. */
 function readAddress(text: string): string | undefined {
   const trimmed = text.trim();
   const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
@@ -110,7 +109,7 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** Evidence that nginx forwarded a request. By default, nginx uses HTTP/1.0 and adds no forwarding header. */
+/** By default, nginx uses HTTP/1.0 and adds no forwarding header. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that a proxy forwarded the request; undefined if there is no evidence. */
@@ -141,10 +140,7 @@ export function isConfidential(req: IncomingMessage): boolean {
  */
 const IPV6_NETWORK_BITS = 56;
 
-/**
- * Returns the rate-limit key for an address.
- * @param address the client's address; undefined if the connection has ended
- */
+/** @param address the client's address; undefined if the connection has ended */
 export function addressKey(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
   return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;

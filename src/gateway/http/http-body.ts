@@ -106,8 +106,7 @@ function endOfString(bytes: Buffer, from: number): number {
 const tooLong = () => new HttpError(413, `the body must have at most ${MAX_BODY_BYTES} bytes`, { Connection: 'close' });
 
 /**
- * Reads the whole body, even if the request is rejected, because most clients send everything before they read the
- * response.
+ * Reads the whole body, even of a rejected request, because most clients send everything before they read the response.
  * @throws HttpError if the body is too large, or the memory for bodies is used up; Error if the client disconnects
  */
 async function readBytes(req: IncomingMessage): Promise<Buffer> {

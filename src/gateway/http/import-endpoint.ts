@@ -21,10 +21,7 @@ import { answerOf } from './http-errors.js';
 
 export const IMPORT_PATH = '/import';
 
-/**
- * Returns whether a request is an import. An import's body can take any time to arrive, and is read only after
- * authentication.
- */
+/** An import's body can take any time to arrive, and is read only after authentication. */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -125,7 +122,7 @@ function checkRequest(req: IncomingMessage): void {
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
-/** Reads the request body. Keeps the connection open for the response even if the body is read only partly. */
+/** Keeps the connection open for the response even if the body is read only partly. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {

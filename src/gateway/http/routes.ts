@@ -1,6 +1,5 @@
 /** Maps paths to route templates, which stand for the paths in metrics, traces and logs. */
 
-/** Route templates of the gateway. A test compares the REST templates with the REST API's routes. */
 const templates = [
   '/',
   '/graphql',
@@ -40,7 +39,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** Returns a known method unchanged, and otherwise `other`, so that clients cannot add label values to metrics. */
+/** Returns `other` for an unknown method, so that clients cannot add label values to metrics. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

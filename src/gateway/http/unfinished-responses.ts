@@ -60,7 +60,6 @@ export class UnfinishedResponses {
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      // close connections that stayed open because their responses began before the stop
       for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();
@@ -79,7 +78,6 @@ export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;
   const disconnected = new AbortController();
-  // each field of a GraphQL operation might add a listener while the field waits for a slot
   setMaxListeners(0, disconnected.signal);
   const abort = () => {
     if (!res.writableFinished) disconnected.abort(new Error('the client has disconnected'));

@@ -143,7 +143,6 @@ export class Shares {
     throw new HttpError(503, `too many ${this.what}: try again later`, headers);
   }
 
-  /** Like `take`, but returns undefined if a limit is reached. */
   tryTake(caller: string, amount = 1): (() => void) | undefined {
     const own = (this.counts.get(caller) ?? 0) + amount;
     if (own > this.most.one || this.count + amount > this.most.all) return undefined;
@@ -225,10 +224,7 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
   return Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
 }
 
-/**
- * Limits the number of client connections. One address can have at most half of all connections, so that a client
- * cannot lock out other clients.
- */
+/** One address can have at most half of all connections, so that a client cannot lock out other clients. */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
   const most = countConnections(config, readDescriptorLimit());
@@ -248,7 +244,6 @@ function limitConnections(server: Server, config: Config): void {
   });
 }
 
-/** Returns this process's limit on open files; undefined if unlimited or unknown. */
 function readDescriptorLimit(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];

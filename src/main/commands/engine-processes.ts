@@ -43,7 +43,6 @@ const endings = {
 } as const satisfies { [End in EngineEnd]?: string };
 
 export interface EngineProcesses {
-  /** Stops all processes within `STOP_MS`. */
   stop(): Promise<void>;
 }
 
@@ -64,7 +63,6 @@ const CHECK_MS = 1000;
  * Maximum milliseconds from a process's start to its first message. Loading is slow on a busy host with a cold disk.
  */
 const LOAD_MS = 300_000;
-/** Maximum number of processes that load their program concurrently, because loading processes compete for CPU time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /**
@@ -74,7 +72,7 @@ const MAX_LOADING = Math.max(2, availableParallelism());
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Number of threads that each engine process has for file system calls. */
+/** Number of threads for file system calls. */
 const THREADS = '8';
 
 /**
@@ -183,10 +181,7 @@ class SupervisedProcess {
     this.part = part;
   }
 
-  /**
-   * Loads the program when fewer than `MAX_LOADING` other processes are loading. The loaded process waits for the
-   * message `begin`.
-   */
+  /** The loaded process waits for the message `begin`. */
   fork(): void {
     loading.begin(this.load);
   }
@@ -234,7 +229,7 @@ class SupervisedProcess {
   }
 
   private send(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // the process's exit is reported separately
+    this.child?.send(order, () => {});
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {

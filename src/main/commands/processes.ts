@@ -231,7 +231,6 @@ const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/** Prints the process's addresses. If the demo does not contain a request yet, also prints a command to try. */
 function announce(
   config: Config,
   url: string,

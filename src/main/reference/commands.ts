@@ -55,7 +55,6 @@ function formatOption({ flags, description, argChoices, defaultValue, defaultVal
   return `- \`${flags}\`${noteOf(description)}${notes.length > 0 ? ` (${notes.join('; ')})` : ''}`;
 }
 
-/** Escapes angle brackets, which Markdown would treat as HTML. */
 const toMarkdown = (text: string) => text.replaceAll('<', '\\<');
 
 const noteOf = (description: string) => (description ? `: ${toMarkdown(description)}` : '');

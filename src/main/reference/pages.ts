@@ -23,7 +23,6 @@ const parts: Record<string, () => string | Promise<string>> = {
 export interface Page {
   file: string;
   text: string;
-  /** The page's text, with newly generated parts. */
   current: string;
 }
 
@@ -42,7 +41,6 @@ export async function readPages(): Promise<Page[]> {
   return pages;
 }
 
-/** Replaces a page's generated parts, and removes their names from `missing`. */
 async function writeParts(text: string, missing: Set<string>): Promise<string> {
   let current = text;
   for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {
