@@ -67,9 +67,9 @@ export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
   part?: EnginePart;
-  /** Environment variables to which library settings can refer by name. Unused in a process with only one drive. */
+  /** Library whose drives the process runs. Default: the library in the data directory. */
   library?: DriveRange;
-  /** Environment variables to which library settings can refer by name. A process with only one drive ignores them. */
+  /** Environment variables to which library settings can refer by name. */
   env?: Site['env'];
   /** Called when a hung disk or tape call blocks a thread, after the failure is recorded. */
   onHang?: () => void;

@@ -181,8 +181,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which to pause the library; undefined if no pause is needed. If the library did not deliver any file,
-   * the last read error.
+   * The error for which to pause the library; undefined if no pause is needed. A single error is enough if the library
+   * did not deliver any file.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -67,7 +67,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // Tapegate's commands need these two fields to request a token; RFC 9728 (2) allows additional fields
+      // Tapegate's commands need the `tapegate_` fields to request a token; RFC 9728 (2) allows additional fields
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });
