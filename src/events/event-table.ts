@@ -166,7 +166,6 @@ export interface Present {
 
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
-/** Number of the newest pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 const BUSY_MS = 10;

@@ -114,7 +114,7 @@ function showExamples(command: Command, words: readonly string[]): void {
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
-/** Prints an error. Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
+/** Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;

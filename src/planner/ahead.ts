@@ -23,7 +23,7 @@ interface DriveAhead {
   name: string;
   libraryId: number;
   volumeId: number | null;
-  /** Total size, in bytes, of the files that the drive is reading now. The queue no longer contains these files. */
+  /** Total size, in bytes, of the files that the drive is reading now. */
   runningBytes: number;
 }
 
@@ -196,7 +196,7 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /** Number of files read in the step; usually not an integer, because a step can end in the middle of a file. */
+  /** Number of files read in the step; usually not an integer. */
   files: number;
   bytes: number;
   end: number;

@@ -29,7 +29,7 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Whether a drive is already reading the files. The queue no longer contains such files. */
+  /** Whether a drive is already reading the files, so that the queue no longer contains them. */
   isReading: boolean;
   /** Earliest time of the next read attempt, in seconds; undefined if the files can be read immediately. */
   notBefore: number | undefined;

@@ -5,7 +5,7 @@
  * measured on LTO. The times to load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives.
  */
 
-/** A medium, with times in seconds and rates in bytes per second. */
+/** Times are in seconds, and rates in bytes per second. */
 export interface Medium {
   name: string;
   capacityBytes: number;

@@ -46,10 +46,7 @@ export function diskClassOf(error: unknown): ErrorClass {
   return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
 }
 
-/**
- * Thrown if a call on a restore disk failed and the disk might be at fault. `FailingDisks.blame` finds out whether the
- * disk is at fault.
- */
+/** Thrown if a call on a restore disk failed, and the disk might be at fault. */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
     super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
@@ -174,10 +171,7 @@ export class FailingDisks {
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
-  /**
-   * Returns the error if the disk was found to be full at or after `at`, a time measured by `performance.now()`. Files
-   * for a full disk need not be read from tape.
-   */
+  /** Returns the error if the disk was found to be full at or after `at`, a time measured by `performance.now()`. */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
     return noted && noted.at >= at ? noted.error : undefined;

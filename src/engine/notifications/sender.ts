@@ -25,7 +25,6 @@ import {
 } from '../../domain/notifications/webhooks/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Maximum number of messages sent concurrently, in total and per quota. */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
 

@@ -30,7 +30,6 @@ const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 /** Files are chosen in slices of at most the library's depth divided by this number. */
 const SLICE_FRACTION = 10;
 
-/** Maximum number of slices of files that one run requests. */
 const MAX_SLICES = 50;
 
 /**

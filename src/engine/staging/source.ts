@@ -146,7 +146,7 @@ export class StagedSource implements MountedVolume {
     } finally {
       const end = iterator.return?.();
       if (either.aborted)
-        end?.catch(() => {});
+        end?.catch(() => {}); // do not wait for a call that might hang
       else await end;
     }
   }

@@ -69,7 +69,6 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
   }
 }
 
-/** Runs the stager, and then releases the library's lease. @returns whether the library refused to work */
 async function runUnder(
   ctx: Context,
   staging: OpenStagingLibrary,

@@ -6,6 +6,7 @@ import { HttpError } from '../http/http-body.js';
 
 export type Credentials =
   | { scheme: 'bearer'; secret: string }
+  /** Name and password of Basic authentication. */
   | { scheme: 'basic'; name: string; secret: string };
 
 /** Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the request contains neither. */

@@ -208,7 +208,6 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** Time of the last request for the issuer's keys, in milliseconds of the monotonic clock. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;

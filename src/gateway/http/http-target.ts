@@ -6,8 +6,8 @@ import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
 /**
- * Reduces a request's target to its path and query. If a proxy sends a complete URL as the target, the URL's host
- * replaces the Host header.
+ * Reduces a request's target to its path and query. If the target is a complete URL, the URL's host replaces the Host
+ * header.
  */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';

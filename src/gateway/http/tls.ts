@@ -17,7 +17,6 @@ interface TlsConfig {
   tlsKey: string | undefined;
 }
 
-/** Time limit for the TLS handshake, in milliseconds; equal to the limit for a request's headers. */
 const HANDSHAKE_MS = 20_000;
 
 /**

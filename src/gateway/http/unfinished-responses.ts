@@ -12,7 +12,6 @@ import type { RequestHandler } from 'express';
 /** Milliseconds to wait after ending all streams before the gateway stops listening, if connections are open. */
 const LINGER_MS = 1000;
 
-/** Milliseconds for which the gateway waits for unfinished responses after the gateway stops listening. */
 const ANSWER_MS = 5000;
 
 /**

@@ -21,10 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/**
- * The largest share of the memory for request bodies that one caller can use. By default, the share is enough for three
- * bodies of 32 MB.
- */
+/** The largest share of the memory for request bodies that one caller can use. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {

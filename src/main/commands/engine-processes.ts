@@ -59,9 +59,7 @@ const STOP_MS = 12_000;
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/**
- * Maximum milliseconds from a process's start to its first message. Loading is slow on a busy host with a cold disk.
- */
+/** Maximum milliseconds from a process's start to its first message. */
 const LOAD_MS = 300_000;
 const MAX_LOADING = Math.max(2, availableParallelism());
 

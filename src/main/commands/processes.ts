@@ -113,10 +113,7 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
   if (warning !== undefined) log.warn(warning);
 }
 
-/**
- * Starts the gateway, the engine, or both in this process. Each part loads only its own code: a gateway does not load
- * the engine, and an engine does not load GraphQL.
- */
+/** Each part loads only its own code: a gateway does not load the engine, and an engine does not load GraphQL. */
 async function startParts(
   config: Config,
   parts: Parts,

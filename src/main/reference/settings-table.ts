@@ -1,7 +1,6 @@
 /** Generates the tables in docs/reference/settings.md. */
 import { listSettings, variableOf, variables } from '../../config/settings.js';
 
-/** Names of the settings in each table, keyed by the table's heading. */
 const groups: Record<string, string> = {
   Gateway: `PORT HOST TAPEGATE_PUBLIC_URL TAPEGATE_ALLOWED_HOSTS TAPEGATE_CORS_ORIGINS TAPEGATE_TLS_CERT TAPEGATE_TLS_KEY
     TAPEGATE_PAGES TAPEGATE_INTROSPECTION TAPEGATE_TRUSTED_DOCUMENTS TAPEGATE_LEAVE_SECONDS`,

@@ -190,10 +190,7 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
   return (await readMarkerId(root)) !== copy.markerId;
 }
 
-/**
- * Returns a file's stats if the file is the recorded copy, otherwise undefined. If only the ctime differs, compares the
- * bytes, because a new group or mode also changes the ctime.
- */
+/** If only the ctime differs, compares the bytes, because a new group or mode also changes the ctime. */
 async function recognise(
   copy: RecordedCopy,
   { file, root }: { file: string; root: string },

@@ -42,10 +42,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
   );
 }
 
-/**
- * Creates and removes links. Use one instance per process. While a call hangs and blocks a thread, a `LinkKeeper` does
- * not make another call.
- */
+/** Use one instance per process. While a call hangs and blocks a thread, a `LinkKeeper` does not make another call. */
 export class LinkKeeper {
   private readonly ctx: Context;
   private readonly attributesOf: AttributesOf;
@@ -136,10 +133,7 @@ export class LinkKeeper {
     });
   }
 
-  /**
-   * Syncs the directories of created or removed links. Called before the database records the links, so that all
-   * recorded changes are durable.
-   */
+  /** Called before the database records the links, so that all recorded changes are durable. */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,

@@ -245,7 +245,6 @@ function linkDirectoriesAbove(at: string): string[] {
 
 /**
  * Removes a directory if it is empty and has the owner, group and mode that `makeLink` sets.
- * @param root TAPEGATE_LINK_ROOT, with links resolved
  * @returns whether the directory no longer exists
  */
 async function removeEmptyLinkDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
