@@ -25,8 +25,8 @@ import {
  */
 const MAX_QUEUE = Number(RANGE) / 2;
 /**
- * Maximum number of listeners that receive an event in one turn of the event loop. More listeners per turn would make
- * garbage collection more expensive.
+ * Maximum number of listeners that receive an event in one turn of the event loop, to limit the cost of garbage
+ * collection.
  */
 const AT_ONCE = 100;
 /** Milliseconds between polls of the event table, in case a notification is lost. */

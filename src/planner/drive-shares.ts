@@ -62,10 +62,7 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
   return drives.filter(({ holder }) => holder === id).length;
 }
 
-/**
- * Returns whether `a` has a greater claim to one more drive than `b`. Returns false for equal claims, so that drives do
- * not move back and forth between two engines.
- */
+/** Returns false for equal claims, so that drives do not move back and forth between two engines. */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);
 }

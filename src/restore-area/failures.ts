@@ -112,9 +112,6 @@ export class FailingDisks {
    */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
-  /**
-   * @param of.calls watches calls that are not made for a drive; `of.host`: name of this host in recorded measurements
-   */
   constructor(
     ctx: Context,
     gauge = new DiskGauge({ group: ctx.config.restoreGroup }),

@@ -41,7 +41,7 @@ const FULL_FRACTION = 0.9;
 /** Maximum number of tape copies that a run requests for verification. */
 const READ_BACKS = 100;
 
-/** Marks files to be requested from the library. @returns the number of marked files */
+/** Marks files to be requested from the library. */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,

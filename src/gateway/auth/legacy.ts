@@ -136,7 +136,6 @@ export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undef
   return endpoints.find((endpoint) => endpoint === request);
 }
 
-/** Returns the user that the path or the body names; empty if neither names a user. */
 function nameUser(req: Request, res: Response): string {
   return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
 }

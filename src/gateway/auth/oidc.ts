@@ -174,7 +174,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** Returns why a token is invalid. The message does not contain any part of the token. */
+/** The message does not contain any part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;

@@ -48,7 +48,7 @@ export class TokenCallers {
     return await this.load(secret).finally(release);
   }
 
-  /** Looks up a token in the database. Throws an error for an invalid token, because errors are not cached. */
+  /** Throws an error for an invalid token, because errors are not cached. */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);

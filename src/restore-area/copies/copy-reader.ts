@@ -84,10 +84,7 @@ export class CopyReader {
   private isComparing = false;
   private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
-  /**
-   * @param seconds seconds after which a call counts as hung
-   * @param isStopping returns whether the process is stopping
-   */
+  /** @param seconds seconds after which a call counts as hung */
   constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
     this.isStopping = isStopping;
@@ -96,7 +93,7 @@ export class CopyReader {
     this.waitMs = seconds * 1000;
   }
 
-  /** Opens a copy. @param isPublic whether to open the copy only if every user on this host is allowed to read it */
+  /** @param isPublic whether to open the copy only if every user on this host is allowed to read it */
   async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
@@ -179,8 +176,8 @@ export class CopyReader {
   }
 
   /**
-   * Starts to compare a large copy with its checksum in the background. Large copies are compared one after another.
-   * Each chunk is read by a separate call, so that readers get slots between these calls.
+   * Starts to compare a large copy with its checksum in the background. Each chunk is read by a separate call, so that
+   * readers get slots between these calls.
    */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },

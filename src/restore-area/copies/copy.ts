@@ -18,7 +18,6 @@ export interface RecordedCopy extends CopyLocation {
   mtimeNs: bigint | null;
   /** Change time (ctime) in nanoseconds. If null, the checksum decides whether a file is the copy. */
   ctimeNs: bigint | null;
-  /** Checksum of the copy's bytes; null if unknown. */
   copyChecksum: string | null;
   /** Recorded identity of the disk's marker; null if unknown. */
   markerId?: string | null;
@@ -94,7 +93,7 @@ export async function readChecksum(
 /**
  * Compares the file at a copy's path with the copy's record.
  * @param tick called to report progress while the bytes are read
- * @throws TapeError TRANSIENT if the disk is unavailable, because the copy might still exist on the disk
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file, { root }) =>

@@ -19,7 +19,6 @@ import { findStats, statIn } from './copy.js';
  */
 const RUN_COPIES = 1000;
 
-/** Number of copies that the periodic check passes to each call of `findMissing`. */
 const CALL_COPIES = 100;
 
 /** Examines some restored copies in each run, and records missing copies. The next run continues with later copies. */

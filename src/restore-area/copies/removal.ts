@@ -36,7 +36,7 @@ const REQUEST_FILES = 5000;
 
 /**
  * Maximum number of concurrent calls on each disk. Calls on a hung disk block threads, and a process has only eight
- * threads. With three calls per disk, two hung disks leave two threads free.
+ * threads.
  */
 const CALLS_PER_DISK = 3;
 
@@ -261,7 +261,6 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls that no longer have stale files of this kind */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

@@ -161,7 +161,6 @@ export class LinkKeeper {
     await markLinks(this.ctx, ids);
   }
 
-  /** @returns whether the work ended within `ms` milliseconds */
   private async within(ms: number, work: Promise<void>): Promise<boolean> {
     if (await waitInTime(ms, work)) return true;
     this.hanging = work

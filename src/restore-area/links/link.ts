@@ -56,7 +56,7 @@ export async function makeLink(
   }
 }
 
-/** Creates a link's missing directories. @returns the link's directory, with links resolved */
+/** @returns the link's directory, with links resolved */
 async function makeLinkDirectory(
   at: string,
   { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>,
