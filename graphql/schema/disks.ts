@@ -1,3 +1,4 @@
+/** Defines restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   type DiskMeasurement,

@@ -1,3 +1,4 @@
+/** Adds the cost of list arguments to a query's complexity. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
 type Cost = number | { field?: number; multiplier?: number };

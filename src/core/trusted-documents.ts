@@ -1,3 +1,4 @@
+/** Reads the file of trusted GraphQL documents (TAPEGATE_TRUSTED_DOCUMENTS). */
 import { readFileSync } from 'node:fs';
 import { messageOf, quote } from './errors.js';
 import { isObject } from './text/json.js';

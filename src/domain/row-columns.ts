@@ -1,3 +1,4 @@
+/** Lists a table's columns under their Prisma names, and reads rows that have these column names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**

@@ -1,3 +1,4 @@
+/** Disables webhooks if their authors are no longer allowed to see the webhooks' events. */
 import { userOwner } from '../core/caller.js';
 import { type Sql, sql } from '../db/sql.js';
 import type { MemberKind } from '../generated/prisma/enums.js';

@@ -1,3 +1,4 @@
+/** Reads small files that Tapegate writes on a restore disk. */
 import { openPlain } from './checksum.js';
 
 /** Maximum number of bytes to read from a file, enough for a marker with the longest path. */

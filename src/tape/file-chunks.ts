@@ -1,3 +1,4 @@
+/** Reads a library's files in chunks, and maps file system errors to tape errors. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
 import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';

@@ -1,3 +1,4 @@
+/** Provides live data about requests' progress. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';

@@ -1,3 +1,4 @@
+/** Reloads lists when the gateway reports that their contents have changed. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect } from 'preact/hooks';

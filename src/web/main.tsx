@@ -1,3 +1,4 @@
+/** Starts the page, and completes a sign-in after an identity provider's redirect. */
 import { render } from 'preact';
 import { App } from './app';
 import { dropToken, storeToken } from './sign-in/session';

@@ -1,3 +1,4 @@
+/** Provides the current time, which is updated while a page is open. */
 import { useEffect, useState } from 'preact/hooks';
 
 const STEP_MS = 10_000;

@@ -1,3 +1,4 @@
+/** Builds the dashboard: the files that a gateway serves. */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 

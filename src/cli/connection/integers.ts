@@ -1,3 +1,4 @@
+/** Converts integers in GraphQL responses from strings to bigints. */
 import { integerFields } from '../../generated/command-operations.js';
 
 /** Converts decimal strings in a GraphQL response's integer fields to bigints. Changes the response object in place. */

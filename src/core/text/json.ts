@@ -1,3 +1,5 @@
+/** Checks and formats JSON values. */
+
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -1,3 +1,4 @@
+/** Mode, owner and modification time of archived files. */
 import { parseTime, timeFromMicros } from '../../core/time.js';
 
 export interface FileAttributes {

@@ -1,3 +1,8 @@
+/**
+ * Reads tape files for lists, and for the commands `archive` and `scan`, which compare files on disk or on tape with
+ * the catalogue.
+ */
+
 import { type Stage, stageLetters } from '../../core/stages.js';
 import { readTextList, type TextPages } from '../../db/lists/text-lists.js';
 import { prepared } from '../../db/prepared.js';

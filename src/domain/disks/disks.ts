@@ -1,3 +1,4 @@
+/** Adds, changes, lists and removes restore disks. */
 import path from 'node:path';
 import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';

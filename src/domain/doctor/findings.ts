@@ -1,3 +1,5 @@
+/** Findings of `tapegate doctor`, with the expected and the actual state. */
+
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 

@@ -1,3 +1,5 @@
+/** Compares the queue with request files, drives, stages, volumes and staging libraries. */
+
 import { onDiskStages } from '../../core/stages.js';
 import { lockFiles, locking, lockRecalls } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';

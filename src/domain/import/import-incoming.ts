@@ -1,3 +1,4 @@
+/** Loads an import's rows into the temporary table `incoming`. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';

@@ -1,3 +1,5 @@
+/** Adds, changes and removes libraries while engines run. */
+
 import { InUseError, InvalidInputError, NotFoundError, quote, SettingsError } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { locking, lockLibraries } from '../../db/locks.js';

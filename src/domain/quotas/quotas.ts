@@ -1,3 +1,4 @@
+/** Reads, sets and removes users' quotas. */
 import { hasQuota } from '../../core/caller.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';

@@ -1,3 +1,8 @@
+/**
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because later recalls on that
+ * drive have a newer epoch.
+ */
+
 import type { ErrorClass } from '../../core/errors.js';
 import type { Move } from '../../core/stages.js';
 import { addSeconds } from '../../core/time.js';

@@ -1,3 +1,5 @@
+/** Reads the queue of recalls for the planner, either grouped by volume and user, or file by file for one volume. */
+
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import { lockFiles, locking, lockRecalls } from '../../db/locks.js';

@@ -1,3 +1,5 @@
+/** Starts recalls on a claimed drive. */
+
 import path from 'node:path';
 import { time } from '../../core/signals.js';
 import { onDiskStages, type Stage } from '../../core/stages.js';

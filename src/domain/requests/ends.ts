@@ -1,3 +1,5 @@
+/** Ends expired and cancelled requests, releases single files, and refunds the quotas. */
+
 import { InvalidInputError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { lockRecalls, lockRequests } from '../../db/locks.js';

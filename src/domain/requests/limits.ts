@@ -1,3 +1,7 @@
+/**
+ * Limits of a single request, independent of its quota. A limit protects against a pattern that matches too many files.
+ */
+
 import { InvalidInputError } from '../../core/errors.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';

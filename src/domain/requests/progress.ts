@@ -1,3 +1,7 @@
+/**
+ * Updates requests' progress: their file counts, and the states, times, emails and events that follow from the counts.
+ */
+
 import { plannedFreely } from '../../db/planning.js';
 import { prepared } from '../../db/prepared.js';
 import { type Sql, sql } from '../../db/sql.js';

@@ -1,3 +1,5 @@
+/** Reads requests, their files and their unresolved paths. */
+
 import { NotFoundError, quote } from '../../core/errors.js';
 import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
 import { locking } from '../../db/locks.js';

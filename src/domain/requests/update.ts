@@ -1,3 +1,5 @@
+/** Changes and revives requests, retries failed files, and sets priorities. */
+
 import { InvalidInputError, NotFoundError } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { lockCatalogue, lockFiles, lockQuotas } from '../../db/locks.js';

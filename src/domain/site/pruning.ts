@@ -1,3 +1,5 @@
+/** Deletes old events, and the text of emails about requests that ended long ago. */
+
 import { addSeconds } from '../../core/time.js';
 import { locking, tryAdvisory } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';

@@ -1,3 +1,4 @@
+/** Compares recorded copies and links with the disk. Skips links that an engine still has to create or remove. */
 import type { BigIntStats } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';

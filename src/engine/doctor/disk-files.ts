@@ -1,3 +1,6 @@
+/**
+ * Compares files on the restore disks with the database, and looks for directories that untrusted users can write to.
+ */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';

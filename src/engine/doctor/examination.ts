@@ -1,3 +1,5 @@
+/** Options and counters that the doctor's parts share during one examination. */
+
 export interface DoctorOptions {
   /** Whether to repair findings; if false, the doctor changes nothing. */
   repair: boolean;

@@ -1,3 +1,4 @@
+/** Options for a drive: its lease, its signals, and the state that all of the engine's drives share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';

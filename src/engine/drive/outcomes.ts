@@ -1,3 +1,5 @@
+/** Builds the outcomes of recalls that did not restore a file. */
+
 import { isExhausted, oneLine, TapeError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';

@@ -1,3 +1,5 @@
+/** Counts a drive's recalls by outcome and error class. */
+
 import { errorClasses } from '../../core/errors.js';
 import { count } from '../../core/signals.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';

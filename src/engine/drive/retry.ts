@@ -1,3 +1,5 @@
+/** Decides whether and when a failed recall is tried again. */
+
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/errors.js';
 import { diskClassOf } from '../../restore-area/failures.js';
 

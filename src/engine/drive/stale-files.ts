@@ -1,3 +1,5 @@
+/** Recovers recalls that earlier engines left running on a drive. */
+
 import { logFailure, UnavailableError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { endStaleFiles, readStaleFiles, type StaleFile } from '../../domain/recalls/ends.js';

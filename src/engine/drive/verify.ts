@@ -1,3 +1,5 @@
+/** Compares tape copies with the catalogue while a drive is idle. */
+
 import { isExhausted } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import {

@@ -1,3 +1,4 @@
+/** Writes the files that a script receives, and parses the file states that the script reports, as JSON lines. */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, RetainedFile, StagedFile } from '../staging.js';

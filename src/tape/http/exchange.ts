@@ -1,3 +1,4 @@
+/** Sends HTTP requests through undici, with time limits. Error messages contain the server's name. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';

@@ -1,3 +1,6 @@
+/**
+ * Reads a file over HTTP from an offset, and compares the file's size, version and checksum with the response headers.
+ */
 import { giveBack, joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';

@@ -1,3 +1,6 @@
+/**
+ * Runs a site's commands without a shell, and limits their time and output. Implements locks that the commands inherit.
+ */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
 import { mkdir } from 'node:fs/promises';

@@ -1,3 +1,4 @@
+/** Settings and prices for the library type `s3`, for archive classes in S3 or in a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';

@@ -1,3 +1,4 @@
+/** Shows the quotas that the user is allowed to use or see, and how much of each quota is used. */
 import { useMemo } from 'preact/hooks';
 import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
 import { formatBytes, formatTime, share } from '../format';

@@ -1,3 +1,4 @@
+/** Shows the buttons with which the user changes a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,

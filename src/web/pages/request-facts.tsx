@@ -1,3 +1,4 @@
+/** Shows a request's details: properties, waiting files and excluded paths. */
 import type { ComponentChildren } from 'preact';
 import { count, formatBytes } from '../format';
 import { describeMatching, describeNoMatch } from '../no-match';

@@ -1,3 +1,4 @@
+/** Shows a request's files with their states. */
 import type { RequestFileState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';

@@ -1,3 +1,4 @@
+/** Options of a new request: label, retention and email. */
 import type { CreateRequestInput } from '../../generated/web-operations';
 
 /** The options of a new request, as the user typed them. */

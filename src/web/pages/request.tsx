@@ -1,3 +1,4 @@
+/** The view of one request: progress, waiting files, actions and files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { RequestDocument, type RequestFileState } from '../../generated/web-operations';
 import { useProgress } from '../live-progress';

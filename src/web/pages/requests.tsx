@@ -1,3 +1,4 @@
+/** Shows the requests that the user is allowed to see, newest first, with live progress. */
 import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
 import { useProgress } from '../live-progress';

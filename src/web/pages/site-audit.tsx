@@ -1,3 +1,4 @@
+/** Shows the audit log: each change, who made it, and its result. */
 import { useState } from 'preact/hooks';
 import { SiteAuditDocument, type SiteAuditQuery } from '../../generated/web-operations';
 import { useSiteQuery } from '../live-site';

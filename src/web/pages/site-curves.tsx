@@ -1,3 +1,4 @@
+/** Shows charts of the site's activity, and the running processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
   SiteHistoryDocument,

@@ -1,3 +1,4 @@
+/** Shows volumes, restore disks and libraries. */
 import {
   SiteDisksDocument,
   type SiteDisksQuery,

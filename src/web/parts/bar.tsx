@@ -1,3 +1,4 @@
+/** A progress or usage bar. */
 export function Bar({
   value,
   label,

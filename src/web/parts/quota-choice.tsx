@@ -1,3 +1,4 @@
+/** Selects one of the user's quotas. */
 import { useCaller } from '../sign-in/caller';
 
 interface QuotaChoiceProps {

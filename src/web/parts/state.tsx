@@ -1,3 +1,5 @@
+/** Defines how the dashboard names the states of requests and the stages of files. */
+
 import { countMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import type { RequestState, Stage } from '../../generated/web-operations';
 

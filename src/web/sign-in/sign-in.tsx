@@ -1,3 +1,4 @@
+/** The sign-in page, which users see when the gateway rejects them. */
 import { useEffect, useState } from 'preact/hooks';
 import { Refused } from '../parts/problem';
 import { Title } from '../parts/title';

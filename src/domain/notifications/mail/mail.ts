@@ -1,3 +1,4 @@
+/** Email texts, and the SMTP transport for emails. */
 import type { Transporter } from 'nodemailer';
 import { isLoopback } from '../../../core/net/address-ranges.js';
 import { formatBytes } from '../../../core/text/bytes.js';
