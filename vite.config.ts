@@ -2,6 +2,7 @@
  * Bundles the program for users into dist/program: an entry file for each process, and a chunk for each part that is loaded on demand.
  * `npm run compile` compiles the sources file by file, for benchmarks, the torture test and the fuzz test.
  */
+import { chmodSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 
@@ -9,6 +10,13 @@ const at = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
 export default defineConfig({
   publicDir: false,
+  plugins: [
+    {
+      name: 'executable',
+      // npx makes the program executable only when it installs the package, not after a build
+      writeBundle: () => chmodSync(at('dist/program/tapegate.cjs'), 0o755),
+    },
+  ],
   ssr: { target: 'node', noExternal: true },
   build: {
     ssr: true,

@@ -172,7 +172,10 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     'withdrawnAt',
     timeOrNull('When the file was withdrawn. A withdrawn file cannot be requested. Null if it is not withdrawn.'),
   ),
-  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why the file was withdrawn. Null if no reason was given.')),
+  withdrawnReason: t.exposeString(
+    'withdrawnReason',
+    nullable('Why the file was withdrawn. Null if no reason was given.'),
+  ),
   tapePath: t.string({
     nullable: true,
     description:
@@ -296,7 +299,7 @@ const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
   description: 'Input of `withdrawFiles`.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
-    why: t.string({
+    reason: t.string({
       description: 'The reason shown to users who wait for one of the files. At most 2,000 characters.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),

@@ -56,7 +56,7 @@ export const VolumeType = builder.prismaNode('Volume', {
         'When it was retired. A retired volume contains no files, and gets no new ones. Null if it is in use.',
       ),
     ),
-    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired. Null if no reason was given.')),
+    retiredReason: t.exposeString('retiredReason', nullable('Why it was retired. Null if no reason was given.')),
   }),
 });
 
@@ -169,7 +169,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
   description: 'Input of `retireVolume`.',
   fields: (t) => ({
     name: t.string({ required: true, description: "The volume's name." }),
-    why: t.string({
+    reason: t.string({
       description: 'The reason shown to users who wait for a withdrawn file. At most 2,000 characters.',
     }),
     withdraw: t.boolean({

@@ -139,11 +139,11 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 }
 
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
-  UNKNOWN: 'there is no such file, or you may not request it',
+  UNKNOWN: 'there is no such file, or you are not allowed to request it',
   DIRECTORY: 'it is a directory: name its files',
   ELSEWHERE: 'its copy on disk is not served, because it is at its primary path or was changed',
   QUOTA_FULL: 'the quota has no room for it',
-  NOT_YOURS: 'you may not read it',
+  NOT_YOURS: 'you are not allowed to read it',
   DISK_FAILS: 'the disk with its copy is temporarily unavailable',
   VOLUME_AWAY: 'its volume is suspended',
   NO_POSITION: 'its volume is unknown',

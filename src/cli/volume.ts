@@ -32,7 +32,7 @@ export function register(program: Command): void {
   volume
     .command('retire <name>')
     .description('Retire a volume: its files are read from their other copies')
-    .option('--why <text>', 'reason shown to users who wait for withdrawn files')
+    .option('--reason <text>', 'reason shown to users who wait for withdrawn files')
     .option('--withdraw', 'withdraw files without another copy')
     .option(...dryRunOption)
     .addHelpText('after', RETIRE_HELP)
@@ -79,13 +79,13 @@ async function listVolumes(options: ListOptions): Promise<void> {
 
 function describeRetirement({
   retiredAt,
-  retiredWhy,
+  retiredReason,
 }: {
   retiredAt?: string | null;
-  retiredWhy?: string | null;
+  retiredReason?: string | null;
 }): string {
   if (!retiredAt) return '-';
-  return `${formatTime(retiredAt)}${retiredWhy ? `: ${retiredWhy}` : ''}`;
+  return `${formatTime(retiredAt)}${retiredReason ? `: ${retiredReason}` : ''}`;
 }
 
 const MOVE_HELP = `
@@ -112,12 +112,12 @@ async function moveVolume(names: { from: string; to: string }, { json, dryRun }:
 }
 
 interface RetireOptions extends ChangeOptions {
-  why?: string;
+  reason?: string;
   withdraw?: boolean;
 }
 
-async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
-  const input = { name, why, withdraw, dryRun };
+async function retireVolume(name: string, { json, dryRun, reason, withdraw }: RetireOptions): Promise<void> {
+  const input = { name, reason, withdraw, dryRun };
   const retired = await askChange(findOperatedSite(), RetireVolume, { input });
   if (json) return printJson(retired);
   const { files, bytes, elsewhere, withdrawn, requests } = retired;

@@ -249,7 +249,7 @@ export const schema = z.object({
     "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to this host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). Unset: emails wait for an engine with `SMTP_URL` if one ran in the last 7 days, and are logged otherwise',
+    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to this host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If an engine with `SMTP_URL` has run in the last 7 days, the emails wait for such an engine; otherwise, they are only logged',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',

@@ -36,7 +36,7 @@ export const counted = {
   tapegate_engine_cpu_seconds_total: { help: 'CPU time of engine processes', labels: ['part'] },
   tapegate_engine_process_ends_total: {
     help: 'Engine processes that ended and were restarted, by reason',
-    labels: ['part', 'why'],
+    labels: ['part', 'reason'],
   },
 } as const;
 
@@ -79,7 +79,7 @@ export const startingAtZero: { readonly [Name in Counted]?: readonly LabelsOf<(t
   tapegate_mail_total: ['logged', 'sent', 'rejected', 'pending'].map((result) => ({ result })),
   tapegate_webhooks_total: ['sent', 'failed', 'gone'].map((result) => ({ result })),
   tapegate_engine_cpu_seconds_total: ENGINE_PARTS.map((part) => ({ part })),
-  tapegate_engine_process_ends_total: ENGINE_PARTS.flatMap((part) => ENGINE_ENDS.map((why) => ({ part, why }))),
+  tapegate_engine_process_ends_total: ENGINE_PARTS.flatMap((part) => ENGINE_ENDS.map((reason) => ({ part, reason }))),
 };
 
 export type Counted = keyof typeof counted;

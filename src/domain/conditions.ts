@@ -43,7 +43,7 @@ export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
  */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 
-export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
+export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_reason, ''))`;
 
 export const isUnrequested = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 

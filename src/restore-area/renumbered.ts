@@ -40,7 +40,7 @@ interface Run {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Marker identities of disks whose copies have all been recognised, keyed by disk id. An identity is valid only on
+   * By disk id, the marker identity of each disk whose copies have all been matched to their records again. An identity is valid only on
    * this host, because other hosts might see different inodes.
    */
   private readonly known = new Map<number, string>();

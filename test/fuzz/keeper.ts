@@ -49,7 +49,7 @@ async function restoreService(ctx: Context): Promise<void> {
   await resumeAll(ctx);
   await restoreQuotas(ctx);
   await restoreDisks(ctx);
-  await ctx.db.pool.query('UPDATE volume SET retired_at = NULL, retired_why = NULL WHERE retired_at IS NOT NULL');
+  await ctx.db.pool.query('UPDATE volume SET retired_at = NULL, retired_reason = NULL WHERE retired_at IS NOT NULL');
 }
 
 /** Reads live requests, newest first. */

@@ -90,7 +90,7 @@ test('an impossible move is refused by name, and changes nothing', async () => {
   await addPlaced(app, '/four/a A6:1', '/four/b A6:2', '/four/there B6:2', '/four/c A7:5', '/four/second A8:5 B7:5');
   await addPlaced(app, '/four/twice A9:1 B9:2');
   await sql(`INSERT INTO volume (name) VALUES ('GONE1'), ('GONE2')`);
-  await retireVolume(app.ctx, { name: 'GONE1', why: 'worn out' });
+  await retireVolume(app.ctx, { name: 'GONE1', reason: 'worn out' });
   await retireVolume(app.ctx, { name: 'GONE2' });
   const before = await dumpTables(app.ctx);
   const gone = (reason: string) => `to must not be retired: ${reason}`;
@@ -147,7 +147,7 @@ test('waiting and failed files of a request are tried anew on the other volume',
   await addPlaced(app, '/six/waits A11:1', '/six/failed A11:2', '/six/gone A11:3');
   await addFiles(app.ctx, [{ path: '/six/disk', volume: 'A11', position: 4n, stage: 'ONDISK' }]);
   const id = await makeRequest(app, { quota: 'ann', patterns: '/six/' });
-  await withdrawFiles(app.ctx, { path: '/six/gone', why: 'wrong' });
+  await withdrawFiles(app.ctx, { path: '/six/gone', reason: 'wrong' });
   await sql(
     `UPDATE recall c SET attempts = 3, earlier_tries = 4, not_before = 'infinity', error_class = 'MEDIA', error = 'torn' FROM tape_file f WHERE f.id = c.file_id AND f.path = '/six/waits'`,
   );

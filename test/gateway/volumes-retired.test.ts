@@ -33,7 +33,7 @@ async function retire(name: string, more: object = {}): Promise<Told> {
 
 async function reinstate(name: string): Promise<object> {
   const query = `mutation ($name: String!) { result: reinstateVolume(name: $name) {
-    __typename ... on Volume { name retiredAt retiredWhy } ... on Failure { message } } }`;
+    __typename ... on Volume { name retiredAt retiredReason } ... on Failure { message } } }`;
   return (await askData<{ result: object }>(app, query, { name })).result;
 }
 
@@ -52,9 +52,9 @@ test('files of a retired volume are read from their other copies, and its second
   await sql(`UPDATE recall SET attempts = 3 WHERE volume_id = (SELECT id FROM volume WHERE name = 'A1')`);
   const before = await dumpTables(app.ctx);
   const figures = { files: 2, bytes: '2000', elsewhere: 2, withdrawn: 0, requests: 1 };
-  expect(await retire('A1', { why: 'worn out', dryRun: true })).toEqual({ __typename: 'RetiredVolume', ...figures });
+  expect(await retire('A1', { reason: 'worn out', dryRun: true })).toEqual({ __typename: 'RetiredVolume', ...figures });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await retire('A1', { why: 'worn out' })).toEqual({ __typename: 'RetiredVolume', ...figures });
+  expect(await retire('A1', { reason: 'worn out' })).toEqual({ __typename: 'RetiredVolume', ...figures });
   expect(await placed('/one/')).toEqual(['/one/first B1:7 -', '/one/other B1:5 C1:1', '/one/second B1:4 -']);
   expect(await recallsBelow('/one/')).toEqual([
     { path: '/one/first', volume: 'B1', position: 7, attempts: 0 },
@@ -71,7 +71,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
   await addPlaced(app, '/two/safe A2:7 B2:7', '/two/unplaced A2:8 B2:-');
   await addFiles(app.ctx, [{ path: '/two/d', volume: 'A2', position: 4n, stage: 'ONDISK' }]);
   await sql(`UPDATE tape_file SET copy_error = 'torn' WHERE path = '/two/bad'`);
-  await withdrawFiles(app.ctx, { path: '/two/before', why: 'wrong' });
+  await withdrawFiles(app.ctx, { path: '/two/before', reason: 'wrong' });
   const id = await makeRequest(app, { quota: 'ann', files: ['/two/a', '/two/d', '/two/safe'] });
   const before = await dumpTables(app.ctx);
   const message =
@@ -81,9 +81,9 @@ test('files without another copy are reported, and withdrawn only if asked for',
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
   const told = { files: 8, bytes: '8000', elsewhere: 1, withdrawn: 6, requests: 1 };
-  expect(await retire('A2', { withdraw: true, why: 'worn out', dryRun: true })).toMatchObject(told);
+  expect(await retire('A2', { withdraw: true, reason: 'worn out', dryRun: true })).toMatchObject(told);
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await retire('A2', { withdraw: true, why: 'worn out' })).toMatchObject(told);
+  expect(await retire('A2', { withdraw: true, reason: 'worn out' })).toMatchObject(told);
   expect(await placed('/two/')).toEqual([
     '/two/a - -',
     '/two/b - -',
@@ -95,7 +95,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     '/two/unplaced B2:- -',
   ]);
   const withdrawn = await sql(
-    `SELECT path, withdrawn_why AS why FROM tape_file WHERE path LIKE '/two/%' AND withdrawn_at IS NOT NULL ORDER BY path`,
+    `SELECT path, withdrawn_reason AS why FROM tape_file WHERE path LIKE '/two/%' AND withdrawn_at IS NOT NULL ORDER BY path`,
   );
   const why = 'volume A2 was retired: worn out';
   expect(withdrawn.map((row) => [row.path.slice('/two/'.length), row.why])).toEqual([
@@ -171,7 +171,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
 test('imports, archive and moves put no file on a retired volume', async () => {
   const [place] = await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n });
   const volume = place?.volume as string;
-  await retire(volume, { why: 'torn' });
+  await retire(volume, { reason: 'torn' });
   expect((await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n }))[0]?.volume).not.toBe(volume);
   await sql(`INSERT INTO volume (name) VALUES ('A5')`);
   await retire('A5');
@@ -206,16 +206,20 @@ test('a volume with more files than a step is retired completely, also after a f
   await expect(askData(app, query)).rejects.toThrow();
   await goOn();
   expect(await countByVolume(app, '/many/')).toEqual({ M1: 3, M2: STEP });
-  expect((await readVolume('M1')).retiredWhy).toBe('first');
+  expect((await readVolume('M1')).retiredReason).toBe('first');
   expect(await retire('M1')).toMatchObject({ __typename: 'InUse' });
-  expect(await retire('M1', { withdraw: true, why: 'second' })).toMatchObject({ files: 3, elsewhere: 2, withdrawn: 1 });
+  expect(await retire('M1', { withdraw: true, reason: 'second' })).toMatchObject({
+    files: 3,
+    elsewhere: 2,
+    withdrawn: 1,
+  });
   expect(await countByVolume(app, '/many/')).toEqual({ '-': 1, M2: STEP + 2 });
   expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: STEP + 3 });
-  const [last] = await sql(`SELECT withdrawn_why AS why FROM tape_file WHERE path = '/many/f100102'`);
-  expect(last).toEqual({ why: 'volume M1 was retired: first' });
+  const [last] = await sql(`SELECT withdrawn_reason AS why FROM tape_file WHERE path = '/many/f100102'`);
+  expect(last).toEqual({ reason: 'volume M1 was retired: first' });
 });
 
-type Listed = Record<'name' | 'retiredAt' | 'retiredWhy', string | null>;
+type Listed = Record<'name' | 'retiredAt' | 'retiredReason', string | null>;
 
 async function readVolume(name: string): Promise<Listed> {
   const { volumes } = await listVolumes('retired: true');
@@ -223,7 +227,7 @@ async function readVolume(name: string): Promise<Listed> {
 }
 
 async function listVolumes(args: string): Promise<{ totalCount: number; volumes: Listed[] }> {
-  const query = `{ volumes(first: 1000, ${args}) { totalCount edges { node { name retiredAt retiredWhy } } } }`;
+  const query = `{ volumes(first: 1000, ${args}) { totalCount edges { node { name retiredAt retiredReason } } } }`;
   const { volumes } = await askData<{ volumes: Connection<Listed> }>(app, query);
   return { totalCount: volumes.totalCount ?? -1, volumes: volumes.edges.map(({ node }) => node) };
 }
@@ -233,14 +237,14 @@ test('retired volumes are listed on request, and can be used again after they ar
   const before = await listVolumes('retired: false');
   const held = { kind: 'VOLUME', name: 'A6', mode: 'IMMEDIATE', reason: 'torn' } as const;
   await suspend(app.ctx, held);
-  await retire('A6', { why: 'worn out' });
+  await retire('A6', { reason: 'worn out' });
   expect((await listVolumes('retired: false')).totalCount).toBe(before.totalCount - 1);
   expect((await listVolumes('')).volumes.map(({ name }) => name)).not.toContain('A6');
   const retiredAt = expect.stringMatching(/^\d{4}-.*Z$/);
-  expect(await readVolume('A6')).toEqual({ name: 'A6', retiredAt, retiredWhy: 'worn out' });
+  expect(await readVolume('A6')).toEqual({ name: 'A6', retiredAt, retiredReason: 'worn out' });
   // retiring the volume has ended its suspension
   await expect(resume(app.ctx, held)).rejects.toThrow('not suspended');
-  expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredWhy: null });
+  expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredReason: null });
   expect(await listVolumes('')).toEqual(before);
   expect(await reinstate('A6')).toEqual({ __typename: 'NotFound', message: 'volume "A6" is not retired' });
   expect(await reinstate('NONE')).toEqual({ __typename: 'NotFound', message: 'there is no volume "NONE"' });
@@ -251,7 +255,7 @@ test('retired volumes are listed on request, and can be used again after they ar
 test('the doctor reinstates a retired volume that has files, unless it is being retired', async () => {
   await addPlaced(app, '/seven/a A7:1', '/seven/b V7:2 A8:1');
   await sql(
-    `UPDATE volume SET retired_at = timezone('utc', clock_timestamp()), retired_why = 'torn' WHERE name IN ('A7', 'A8')`,
+    `UPDATE volume SET retired_at = timezone('utc', clock_timestamp()), retired_reason = 'torn' WHERE name IN ('A7', 'A8')`,
   );
   expect(await findFaults()).toEqual([]);
   await sql(`UPDATE volume SET retired_at = timestamp '2026-01-02 03:04:05' WHERE name IN ('A7', 'A8')`);
@@ -264,5 +268,5 @@ test('the doctor reinstates a retired volume that has files, unless it is being 
   expect(await findFaults(true)).toEqual(faults.map((each) => ({ ...each, isRepaired: true })));
   expect(await findFaults()).toEqual([]);
   expect(await placed('/seven/')).toEqual(['/seven/a A7:1 -', '/seven/b V7:2 A8:1']);
-  expect(await readVolume('A7')).toMatchObject({ retiredAt: null, retiredWhy: null });
+  expect(await readVolume('A7')).toMatchObject({ retiredAt: null, retiredReason: null });
 });

@@ -47,8 +47,8 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   expect(await list('/one/')).toEqual({ totalCount: 1, paths: ['/one/b'] });
   expect(await list('/one/', 'withdrawn: true')).toEqual({ totalCount: 1, paths: ['/one/a'] });
   expect((await get(app, '/files?match=/one/')).text).not.toContain('/one/a');
-  const query = '{ tapeFile(path: "/one/a") { withdrawnAt withdrawnWhy stage } }';
-  const tapeFile = { withdrawnAt: expect.stringMatching(/^\d{4}-/), withdrawnWhy: why, stage: 'ONTAPE' };
+  const query = '{ tapeFile(path: "/one/a") { withdrawnAt withdrawnReason stage } }';
+  const tapeFile = { withdrawnAt: expect.stringMatching(/^\d{4}-/), withdrawnReason: why, stage: 'ONTAPE' };
   expect(await askData(app, query)).toEqual({ tapeFile });
   const listed = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/one/' });

@@ -118,7 +118,7 @@ test('show prints a request, and the tries, error and next try of each file that
   expect(text).toContainEqual(['UNKNOWN', '1 path']);
   const from = text.findIndex(([first]) => first === 'FILE');
   expect(text.slice(from)).toEqual([
-    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'REASON'],
     ['/show/2-failed', 'FAILED', 'PERMANENT: erased'],
     expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
     ['/show/4-held', 'WAITING', '0', 'volume RESTING is suspended: it is being copied'],

@@ -28,13 +28,13 @@ function linkProductionTree(): string {
 
 test('the program restores its demo, shows GraphiQL and stops without the packages for building', async () => {
   const root = linkProductionTree();
-  const program = [path.join(root, 'dist/program/tapegate.cjs')];
+  const program = path.join(root, 'dist/program/tapegate.cjs');
   const dataDir = makeDataDir();
   const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn', HOME: dataDir };
-  const running = startProcess(process.execPath, [...program, 'start'], { cwd: dataDir, env });
+  const running = startProcess(program, ['start'], { cwd: dataDir, env });
   const [, url = ''] = await running.waitForOutput(/ready at (\S+)\n[\s\S]*In another terminal/);
   const run = (...args: string[]) =>
-    startProcess(process.execPath, [...program, ...args], { cwd: dataDir, env: { ...env, TAPEGATE_URL: url } }).ended;
+    startProcess(program, args, { cwd: dataDir, env: { ...env, TAPEGATE_URL: url } }).ended;
 
   const asked = await run('request', '--quota', 'alice', '--pattern', '/demo/ocean', '--print-paths');
   const places = asked.stdout.trim().split('\n');

@@ -142,7 +142,7 @@ test('a volume that is read is retired only once it is suspended, and waiting fi
       );
       return rows.length === 0;
     });
-    expect(await retireVolume(app.ctx, { name: 'A4', why: 'worn out' })).toMatchObject({ files: 30, elsewhere: 30 });
+    expect(await retireVolume(app.ctx, { name: 'A4', reason: 'worn out' })).toMatchObject({ files: 30, elsewhere: 30 });
     const before = readsOf('A4');
     await waitForState(app, id, 'COMPLETED');
     expect(readsOf('A4')).toBe(before);
@@ -175,7 +175,7 @@ const cliAt = (env: Record<string, string>) => {
 
 const retiredIn = (lines: string, volume: string) =>
   JSON.parse(lines.split('\n').find((line) => line.includes(`"${volume}"`)) ?? '{}');
-const isRetired = { retiredAt: expect.stringMatching(/^\d{4}-.*Z$/), retiredWhy: 'worn out' };
+const isRetired = { retiredAt: expect.stringMatching(/^\d{4}-.*Z$/), retiredReason: 'worn out' };
 
 test('an operator moves, retires, lists and reinstates volumes by command', async () => {
   const dir = makeDataDir();
@@ -199,7 +199,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
     0,
     'volume CLI2 would be retired: 2 files, 2.00 kB\n2 files would be withdrawn\n',
   ]);
-  expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--why', 'worn out')).toEqual([
+  expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--reason', 'worn out')).toEqual([
     0,
     'volume CLI2 is retired: 2 files, 2.00 kB\n2 files are withdrawn\n',
   ]);
@@ -222,7 +222,7 @@ test('the commands for volumes work beside the database as well', async () => {
     0,
     '{"files":1,"bytes":1000,"requests":0}\n',
   ]);
-  expect(await run('volume', 'retire', 'HERE2', '--withdraw', '--why', 'worn out', '--json')).toEqual([
+  expect(await run('volume', 'retire', 'HERE2', '--withdraw', '--reason', 'worn out', '--json')).toEqual([
     0,
     '{"files":1,"bytes":1000,"elsewhere":0,"withdrawn":1,"requests":0}\n',
   ]);

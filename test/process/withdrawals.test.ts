@@ -32,7 +32,7 @@ test('a file that is withdrawn while a drive reads it is restored, and one that 
   const id = await makeRequest(app, { quota: 'alice', files: ['/read/1', '/read/2', '/read/3'] });
   await withEngine(app, library, async () => {
     await waitFor('both drives to read', async () => countReads() === 2);
-    await withdrawFiles(app.ctx, { path: '/read/', why: 'replaced' });
+    await withdrawFiles(app.ctx, { path: '/read/', reason: 'replaced' });
     gate.open();
     const { files } = await waitForState(app, id, 'PARTIAL');
     expect(files.map(({ state, error }) => [state, error]).sort()).toEqual([
@@ -103,19 +103,19 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   };
   write(['a', 'b', 'c']);
   expect(await run('import', list)).toEqual([0, '3 files added, 0 updated\n']);
-  expect(await run('withdraw', '/cli/a', '--why', 'wrong', '--dry-run')).toEqual([
+  expect(await run('withdraw', '/cli/a', '--reason', 'wrong', '--dry-run')).toEqual([
     0,
     '1 file, 1.00 kB, would be withdrawn\n',
   ]);
-  expect(await run('withdraw', '/cli/a', '--why', 'wrong')).toEqual([0, '1 file, 1.00 kB, withdrawn\n']);
+  expect(await run('withdraw', '/cli/a', '--reason', 'wrong')).toEqual([0, '1 file, 1.00 kB, withdrawn\n']);
   expect(await run('ls', '/cli/', '--withdrawn')).toEqual([0, 'T    1.00 kB  /cli/a  (wrong)\n']);
   expect(await run('withdraw', '/cli')).toEqual([
     1,
     'tapegate: there is no file "/cli"; it is a directory: to select the files below it, use "/cli/"\n',
   ]);
-  expect(await run('withdraw', '/cli/b', '--why', 'a@b')).toEqual([
+  expect(await run('withdraw', '/cli/b', '--reason', 'a@b')).toEqual([
     2,
-    'tapegate: --why must not contain an email address: "a@b"\n',
+    'tapegate: --reason must not contain an email address: "a@b"\n',
   ]);
   write(['b']);
   expect(await run('import', list, '--complete', '/cli')).toEqual([

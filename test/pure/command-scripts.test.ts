@@ -101,7 +101,9 @@ test.each([
   ['exit 3', 'no output (exit code 3)'],
   ['echo "going" >&2; kill -9 $$', 'going (ended by SIGKILL)'],
 ])('the error of `%s` is "%s"', async (script, says) => {
-  expect(await errorOf(readDrive(script))).toMatchObject({ message: `read of "/a" at "V1", position 3: ${says}` });
+  expect(await errorOf(readDrive(script))).toMatchObject({
+    message: `read of "/a" from volume "V1", position 3: ${says}`,
+  });
 });
 
 test('the bytes before a failure are read', async () => {

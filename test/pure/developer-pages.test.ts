@@ -1,4 +1,4 @@
-/** Checks that files and scripts named in the developers' pages exist. */
+/** Checks that files, scripts and imports named in the developers' pages exist. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -19,4 +19,14 @@ test.each(pages)('%s names files and scripts that exist', (page) => {
   const { scripts } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const named = [...text.matchAll(/npm run ([\w:]+)/g)].map(([, name = '']) => name);
   expect(named.filter((name) => !(name in scripts))).toEqual([]);
+});
+
+test.each(pages)('the samples in %s import files that exist', (page) => {
+  const text = readFileSync(path.join(packageRoot, directory, page), 'utf8');
+  const imports = [...text.matchAll(/^import .* from '(\.[^']+)\.js';$/gm)].map(
+    ([, specifier = '']) => `${specifier}.ts`,
+  );
+  const places = created.map((file) => path.join(packageRoot, path.dirname(file)));
+  const exists = (file: string) => file.includes('generated/') || places.some((at) => existsSync(path.join(at, file)));
+  expect(imports.filter((file) => !exists(file))).toEqual([]);
 });

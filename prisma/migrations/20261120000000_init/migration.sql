@@ -55,7 +55,7 @@ CREATE TABLE "volume" (
   "problem" TEXT,
   "library_id" INTEGER NOT NULL DEFAULT 1,
   "retired_at" TIMESTAMP(6),
-  "retired_why" TEXT,
+  "retired_reason" TEXT,
 
   CONSTRAINT "volume_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "volume_library_id_fkey" FOREIGN KEY ("library_id") REFERENCES "library" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
@@ -175,7 +175,7 @@ CREATE TABLE "tape_file" (
   "checksum_taken" BOOLEAN NOT NULL DEFAULT false,
   "adler32" TEXT,
   "withdrawn_at" TIMESTAMP(6),
-  "withdrawn_why" TEXT,
+  "withdrawn_reason" TEXT,
   "is_unlisted" BOOLEAN NOT NULL DEFAULT false,
   "copy_volume_id" INTEGER,
   "copy_position" BIGINT,
@@ -893,7 +893,7 @@ CREATE VIEW "live_request_file" AS
 CREATE VIEW "suspended_volume" AS
   SELECT v.id AS volume_id, s.mode, s.reason FROM "suspension" s JOIN "volume" v ON v.name = s.name WHERE s.kind = 'VOLUME'
   UNION ALL
-  SELECT v.id, 'IMMEDIATE'::"SuspensionMode", 'it was retired' || coalesce(': ' || v.retired_why, '') FROM "volume" v
+  SELECT v.id, 'IMMEDIATE'::"SuspensionMode", 'it was retired' || coalesce(': ' || v.retired_reason, '') FROM "volume" v
   WHERE v.retired_at IS NOT NULL AND NOT EXISTS (SELECT FROM "suspension" s WHERE s.kind = 'VOLUME' AND s.name = v.name);
 
 CREATE VIEW "suspended_drive" AS

@@ -17,11 +17,11 @@ import { printAffected } from '../volume.js';
 export function register(program: Command): void {
   program
     .command('withdraw <path>')
-    .option('--why <text>', 'reason shown to users who wait for the files')
+    .option('--reason <text>', 'reason shown to users who wait for the files')
     .option(...dryRunOption)
     .addHelpText('after', WITHDRAW_HELP)
     .action(async (path, options) => {
-      const input = { path, dryRun: options.dryRun, why: options.why };
+      const input = { path, dryRun: options.dryRun, reason: options.reason };
       printChosen(await askChange(findSite(), WithdrawFiles, { input }, { path: '<path>' }), 'withdrawn', options);
     });
   program

@@ -65,7 +65,7 @@ const withVolumes = ({ volume, copyVolume, isAtPrimaryPath: _, ...node }: Listed
   copyVolume: copyVolume?.name ?? null,
 });
 
-function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
+function formatFile({ path, size, restoredPath, withdrawnReason: why }: ListedFileFragment, letter: string): string {
   const at = restoredPath === null ? '' : `  at ${restoredPath}`;
   return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${at}${why ? `  (${why})` : ''}`;
 }

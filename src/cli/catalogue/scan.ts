@@ -112,7 +112,7 @@ async function findLibrary(ctx: Context, volume: string, given: string | undefin
   const { ltfs } = await import('../../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
   const record = await findVolume(ctx, volume);
-  if (record && record.retiredAt !== null) throw new CommandError(describeRetired(volume, record.retiredWhy));
+  if (record && record.retiredAt !== null) throw new CommandError(describeRetired(volume, record.retiredReason));
   const suitable = libraries.filter(({ kind }) => kind === 'ltfs');
   const known = libraries.find((library) => library.id === record?.libraryId);
   const found =

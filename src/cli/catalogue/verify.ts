@@ -39,7 +39,7 @@ async function listVerifications(url: string, match: string | undefined, options
   }
   printRows(verifications, options, {
     none: 'no verification has failed',
-    header: ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
+    header: ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'REASON'],
     cells: ({ file, attempts, error, nextTry }) => [
       file.path,
       file.volume?.name ?? null,

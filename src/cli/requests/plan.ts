@@ -64,7 +64,7 @@ function formatDrive(drive: PlannedDriveFragment): string {
 function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
   const fromNow = (time: string | null) => time && formatSpan(secondsBetween(now, time));
   printTable(
-    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'WHY'],
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'REASON'],
     volumes.map((volume) => [
       volume.queuePosition,
       volume.volume,
@@ -105,7 +105,7 @@ async function showPosition(url: string, id: number, options: PlanOptions): Prom
     `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
   );
   printTable(
-    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'REASON'],
     parts.map((part) => [
       part.queuePosition,
       part.volume,

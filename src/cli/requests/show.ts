@@ -129,7 +129,7 @@ async function readRequestFiles(url: string, id: number, limit: number) {
 
 function printRequestFiles(files: ShownRequestFileFragment[]): void {
   printTable(
-    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'REASON'],
     files.map((requestFile) => [
       requestFile.file.path,
       requestFile.recallState === 'RUNNING' ? 'RUNNING' : requestFile.state,

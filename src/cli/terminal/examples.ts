@@ -23,7 +23,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'volume list': ['tapegate volume list', 'tapegate volume list --retired'],
   'volume move': ['tapegate volume move TG0001 TG0101 --dry-run', 'tapegate volume move TG0001 TG0101'],
   'volume retire': [
-    'tapegate volume retire TG0001 --why "worn out"',
+    'tapegate volume retire TG0001 --reason "worn out"',
     'tapegate volume retire TG0001 --withdraw --dry-run',
   ],
   doctor: ['tapegate doctor', 'tapegate doctor --repair'],
@@ -36,7 +36,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   requests: ['tapegate requests --quota ada', 'tapegate requests --all --json'],
   plan: ['tapegate plan', 'tapegate plan 12'],
-  withdraw: ['tapegate withdraw /ocean/2019/ --why "replaced by version 2" --dry-run', 'tapegate withdraw /ocean/a.nc'],
+  withdraw: [
+    'tapegate withdraw /ocean/2019/ --reason "replaced by version 2" --dry-run',
+    'tapegate withdraw /ocean/a.nc',
+  ],
   rename: ['tapegate rename /ocean/2019/ /ocean/v1/2019/ --dry-run', 'tapegate rename /ocean/a.nc /ocean/b.nc'],
   purge: ['tapegate purge /ocean/2019/ --dry-run'],
   verify: ['tapegate verify', 'tapegate verify /ocean/ --again'],

@@ -23,7 +23,7 @@ import { followPositions, isOn, lockMoving, volumeColumns } from './volume-moves
 interface RetireVolumeInput {
   name: string;
   /** Reason for the retirement, shown to users who request a file that the retirement withdrew. */
-  why?: string | null | undefined;
+  reason?: string | null | undefined;
   withdraw?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -44,16 +44,16 @@ export interface RetiredVolume {
  * @throws InvalidInputError
  */
 export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
-  const { name: given, why, withdraw, isDryRun } = input;
+  const { name: given, reason, withdraw, isDryRun } = input;
   return await audited(
     ctx,
-    { operation: 'retireVolume', kind: 'VOLUME', object: given, given: { why, withdraw, isDryRun } },
+    { operation: 'retireVolume', kind: 'VOLUME', object: given, given: { reason, withdraw, isDryRun } },
     async (auditEntry) => {
       const name = checkText('name', given);
-      const retirement = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
+      const retirement = { name, reason: reason ? checkReason(reason) : null, withdraw: withdraw ?? false };
       if (isDryRun) return await computeDryRun(ctx, retirement);
       const { id, figures } = await withSlot(ctx, 'catalogue', () => markRetired(ctx, retirement, auditEntry));
-      const stepEntry = (step: object) => auditEntry({ given: { ...step, why, withdraw } });
+      const stepEntry = (step: object) => auditEntry({ given: { ...step, reason, withdraw } });
       const removal: RetireStep = [
         sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`,
         (tx) => removeCopiesStep(ctx, tx, id),
@@ -105,7 +105,7 @@ const removeCopyOn = (volumeId: number): Sql => {
 
 interface Retirement {
   name: string;
-  why: string | null;
+  reason: string | null;
   withdraw: boolean;
 }
 
@@ -197,7 +197,7 @@ async function markRetired(
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
     const [volume] = await tx.query<Pick<Volume, 'id' | 'retiredAt'>>(
       sql`UPDATE volume v SET retired_at = coalesce(o.retired_at, ${ctx.now()}::timestamp),
-            retired_why = CASE WHEN o.retired_at IS NULL THEN ${retirement.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
+            retired_reason = CASE WHEN o.retired_at IS NULL THEN ${retirement.reason} ELSE o.retired_reason END, failures = 0, failing_since = NULL,
             retry_at = NULL, problem = NULL
           FROM volume o WHERE v.name = ${retirement.name} AND o.id = v.id RETURNING v.id, o.retired_at AS "retiredAt"`,
     );
@@ -214,16 +214,16 @@ async function markRetired(
 interface Retired {
   id: number;
   name: string;
-  why: string | null;
+  reason: string | null;
 }
 
 /** Reads the retired volume's row. @throws InUseError if the volume has since been reinstated */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
-  const [volume] = await tx.query<{ why: string | null }>(
-    sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
+  const [volume] = await tx.query<{ reason: string | null }>(
+    sql`SELECT v.retired_reason AS reason FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
   );
   if (!volume) throw new InUseError(`volume ${quote(name)} was reinstated meanwhile, and keeps its remaining files`);
-  return { id, name, why: volume.why };
+  return { id, name, reason: volume.reason };
 }
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
@@ -241,12 +241,12 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
 const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
-async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
+async function withdrawLost(ctx: Context, tx: Transaction, { id, name, reason }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
-  const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
-  await withdrawLeaving(ctx, tx, { requestIds, why: reason, isUnlisted: false });
+  const withdrawal = `volume ${name} was retired${reason === null ? '' : `: ${reason}`}`;
+  await withdrawLeaving(ctx, tx, { requestIds, reason: withdrawal, isUnlisted: false });
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k WHERE f.id = k.id AND ${isOn(id)} AND NOT ${isBeingRead(id)}`,
   );
@@ -274,7 +274,7 @@ export async function reinstateVolume(ctx: Context, given: string): Promise<numb
     const name = checkText('name', given);
     const [volume] = await ctx.db.rows<{ id: number; isReinstated: boolean }>(
       sql`WITH reinstated AS (
-            UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.name = ${name} AND v.retired_at IS NOT NULL RETURNING v.id, v.name
+            UPDATE volume v SET retired_at = NULL, retired_reason = NULL WHERE v.name = ${name} AND v.retired_at IS NOT NULL RETURNING v.id, v.name
           ), recorded AS (${auditEntry({ each: sql`SELECT name FROM reinstated` })})
           SELECT v.id, EXISTS (SELECT FROM reinstated) AS "isReinstated" FROM volume v WHERE v.name = ${name}`,
     );

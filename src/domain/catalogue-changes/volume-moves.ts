@@ -85,7 +85,7 @@ async function findVolumes(query: Query, names: Names): Promise<Volumes> {
   const to = rows.find(({ name }) => name === names.to);
   if (!from) throw new NotFoundError(`there is no volume ${quote(names.from)}`);
   if (to?.retiredAt) {
-    throw new InvalidInputError('to', `must not be retired: ${describeRetired(names.to, to.retiredWhy)}`);
+    throw new InvalidInputError('to', `must not be retired: ${describeRetired(names.to, to.retiredReason)}`);
   }
   return { names, from, to };
 }
@@ -206,8 +206,8 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks the requests that contain files in the table `leaving`, the requests' quotas, and the files. Copies the files
- * to the temporary table `known`.
+ * Locks the files in the table `leaving`, the requests that contain these files, and the quotas of these requests.
+ * Copies the files to the temporary table `known`.
  * @returns the request ids
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {

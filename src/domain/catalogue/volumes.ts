@@ -133,8 +133,8 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
   return new Map(volumes.map((volume) => [volume.id, volume]));
 }
 
-export function describeRetired(name: string, why: string | null): string {
-  return `volume ${quote(name)} was retired: ${why ?? 'it does not accept new files'}`;
+export function describeRetired(name: string, reason: string | null): string {
+  return `volume ${quote(name)} was retired: ${reason ?? 'it does not accept new files'}`;
 }
 
 export async function findVolume(ctx: Context, name: string): Promise<Volume | null> {

@@ -29,20 +29,20 @@ import {
 } from './chosen-files.js';
 
 interface WithdrawFilesInput extends ChosenPaths {
-  why?: string | null | undefined;
+  reason?: string | null | undefined;
 }
 
 /**
  * @throws InvalidInputError, NotFoundError
  */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
-  const { path, why, isDryRun } = input;
+  const { path, reason, isDryRun } = input;
   return await audited(
     ctx,
-    { operation: 'withdrawFiles', kind: 'CATALOGUE', object: path, given: { why, isDryRun } },
+    { operation: 'withdrawFiles', kind: 'CATALOGUE', object: path, given: { reason, isDryRun } },
     async (auditEntry) => {
       const which = chosenFiles(path);
-      const reason = why ? checkReason(why) : null;
+      const checked = reason ? checkReason(reason) : null;
       // include files that a complete list withdrew, so that the next list does not reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
@@ -50,8 +50,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
-        { which: isAffected, auditEntry: (step) => auditEntry({ given: { ...step, why } }) },
-        (tx) => withdrawStep(ctx, tx, reason),
+        { which: isAffected, auditEntry: (step) => auditEntry({ given: { ...step, reason } }) },
+        (tx) => withdrawStep(ctx, tx, checked),
         (work) => transaction(ctx.db.pool, 'withdrawFiles', work),
       );
       return { ...done, requests: chosen.requests };
@@ -90,16 +90,17 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
  * not delete the reason.
  * @throws InvalidInputError
  */
-export function checkReason(why: string): string {
-  if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not contain an email address: ${quote(why)}`);
-  return checkText('why', why);
+export function checkReason(reason: string): string {
+  if (/[^\s@]@[^\s@]/.test(reason))
+    throw new InvalidInputError('reason', `must not contain an email address: ${quote(reason)}`);
+  return checkText('reason', reason);
 }
 
-async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): Promise<void> {
+async function withdrawStep(ctx: Context, tx: Transaction, reason: string | null): Promise<void> {
   const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${affectedRequests})`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockLeaving(tx);
-  await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: false });
+  await withdrawLeaving(ctx, tx, { requestIds, reason, isUnlisted: false });
 }
 
 interface Withdrawal {
@@ -108,7 +109,7 @@ interface Withdrawal {
    * and their quotas.
    */
   requestIds: readonly number[];
-  why: string | null;
+  reason: string | null;
   isUnlisted: boolean;
 }
 
@@ -116,11 +117,11 @@ interface Withdrawal {
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
-  { requestIds, why, isUnlisted }: Withdrawal,
+  { requestIds, reason, isUnlisted }: Withdrawal,
 ): Promise<void> {
   await lockRecalls(tx, sql`c.file_id IN (SELECT id FROM leaving)`);
   await tx.query(
-    sql`UPDATE tape_file f SET withdrawn_at = ${ctx.now()}::timestamp, withdrawn_why = ${why}, is_unlisted = ${isUnlisted}
+    sql`UPDATE tape_file f SET withdrawn_at = ${ctx.now()}::timestamp, withdrawn_reason = ${reason}, is_unlisted = ${isUnlisted}
         FROM leaving l WHERE f.id = l.id`,
   );
   await tx.query(sql`DELETE FROM recall c USING leaving l WHERE c.file_id = l.id AND ${isWaiting}`);
@@ -148,7 +149,7 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM joining)`);
   await lockLeaving(tx);
   await tx.query(
-    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false FROM leaving l WHERE f.id = l.id`,
+    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_reason = NULL, is_unlisted = false FROM leaving l WHERE f.id = l.id`,
   );
   await storeJoining(ctx, tx);
 }
@@ -208,7 +209,7 @@ export async function findUnlisted(
  */
 export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
   const reinstated = await tx.query(
-    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
+    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_reason = NULL, is_unlisted = false
         FROM known k WHERE f.id = k.id AND f.is_unlisted RETURNING f.id`,
   );
   const [row] = await tx.query<{ files: number }>(
@@ -275,18 +276,18 @@ async function countPurgeable(ctx: Context, which: Sql): Promise<PurgedFiles> {
 }
 
 async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
-  const rows = await ctx.db.rows<{ path: string; why: string }>(
+  const rows = await ctx.db.rows<{ path: string; reason: string }>(
     sql`SELECT f.path, coalesce(
             (SELECT 'request ' || min(h.request_id) || ' contains it' FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
             (SELECT 'its library has not released it yet' FROM staging s WHERE s.file_id = f.id LIMIT 1),
             (SELECT 'the link at its archive path is not removed yet' FROM archive_link a WHERE a.file_id = f.id),
-            'its copy is not removed from the disk yet') AS why
+            'its copy is not removed from the disk yet') AS reason
         FROM tape_file f WHERE ${chosenFiles(path)} AND ${isPurgeable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
   );
   const first = rows[0];
   if (!first) return new InUseError(`${quote(path)} is in use: try again later`);
   const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
-  return new InUseError(`${quote(first.path)} cannot be purged yet: ${first.why}${others}`);
+  return new InUseError(`${quote(first.path)} cannot be purged yet: ${first.reason}${others}`);
 }
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {

@@ -27,7 +27,7 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 
 /**
  * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. If the marker file is new, engines test again whether the disk folds names.
+ * copies on the disk. If the marker file is new, engines test again whether the disk ignores case or Unicode normalisation in names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(

@@ -213,7 +213,7 @@ const volumeRetired: RepairableKind = {
   repair: async (ctx, keys) => {
     await ctx.db.pool.query(
       sql`WITH back AS (
-            UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.id = ANY(${keys}::bigint[]) AND v.retired_at IS NOT NULL AND ${isUsed} RETURNING v.id
+            UPDATE volume v SET retired_at = NULL, retired_reason = NULL WHERE v.id = ANY(${keys}::bigint[]) AND v.retired_at IS NOT NULL AND ${isUsed} RETURNING v.id
           ) SELECT pg_notify('tapegate', 'recall') FROM back LIMIT 1`,
     );
   },

@@ -75,8 +75,8 @@ export async function applyIncoming(
   await storeJoining(ctx, tx);
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
-    const why = 'missing from a complete list of the archive';
-    await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: true });
+    const reason = 'missing from a complete list of the archive';
+    await withdrawLeaving(ctx, tx, { requestIds, reason, isUnlisted: true });
   }
   return { added, updated, ...(await countWithoutStage(tx)), ...relisted, ...unlisted };
 }

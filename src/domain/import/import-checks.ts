@@ -91,7 +91,7 @@ export async function addVolumes(tx: Transaction): Promise<void> {
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
-    sql`SELECT min(i.line) AS line, v.name AS volume, v.retired_why AS why
+    sql`SELECT min(i.line) AS line, v.name AS volume, v.retired_reason AS why
         FROM incoming i CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume) JOIN volume v ON v.name = o.volume
         WHERE v.retired_at IS NOT NULL GROUP BY v.id ORDER BY 1, 2`,
     ({ line, volume, why }) => `line ${line}: ${describeRetired(volume, why)}`,

@@ -272,7 +272,7 @@ class SupervisedProcess {
     this.onReady();
     this.onGone();
     if (this.isStopping) return;
-    count('tapegate_engine_process_ends_total', { part: this.part, why: seen });
+    count('tapegate_engine_process_ends_total', { part: this.part, reason: seen });
     this.scheduleRestart(why);
   }
 

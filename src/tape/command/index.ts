@@ -145,7 +145,7 @@ function createDrives(settings: DriveSettings, caller: Caller): DriveLibrary {
       return {
         read({ path, position, size }, readSignal) {
           const where = position === null ? 'without a position' : `position ${position}`;
-          const what = `read of ${quote(path)} at ${quote(volume)}, ${where}`;
+          const what = `read of ${quote(path)} from volume ${quote(volume)}, ${where}`;
           const args = [...read, '--', path, volume, String(position ?? ''), String(size), drive];
           return streamScript(caller, { what, command: args, concern: 'file' }, silenceSeconds, readSignal);
         },
