@@ -37,7 +37,7 @@ export interface GraphqlHandlers {
   close(): void;
 }
 
-interface Exchange {
+interface HttpContext {
   req: Request;
   res: Response;
 }
@@ -47,7 +47,7 @@ export function createGraphqlHandlers(
   { config, log }: Pick<Context, 'config' | 'log'>,
 ): GraphqlHandlers {
   const maskError = createErrorMask(log);
-  const yoga = createYoga<Exchange, Context>({
+  const yoga = createYoga<HttpContext, Context>({
     schema,
     graphqlEndpoint: '/graphql',
     context: ({ req }) => contextOf(req),
@@ -91,7 +91,7 @@ export function createGraphqlHandlers(
 }
 
 interface Handlers {
-  yoga: YogaServerInstance<Exchange, Context>;
+  yoga: YogaServerInstance<HttpContext, Context>;
   pipeline: Pipeline;
   streams: EventStreams;
   graphiql: ((res: Response) => Promise<void>) | undefined;
@@ -141,9 +141,9 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   };
 }
 
-const takeChecked: Plugin<object, Exchange> = {
+const takeChecked: Plugin<object, HttpContext> = {
   onParse: ({ context, params, setParseFn }) => {
-    const { req } = context as Partial<Exchange>;
+    const { req } = context as Partial<HttpContext>;
     const found = req && checked.get(req);
     setParseFn((source: string) => {
       if (found?.text !== String(params.source)) return parseDocument(source);
@@ -152,7 +152,7 @@ const takeChecked: Plugin<object, Exchange> = {
     });
   },
   onValidate: ({ context, params, setResult }) => {
-    const { req } = context as Partial<Exchange>;
+    const { req } = context as Partial<HttpContext>;
     const found = req && checked.get(req);
     if (found?.document === undefined || found.document !== params.documentAST) return;
     if (found.faults.length > 0) count('tapegate_errors_total', { class: 'GRAPHQL' });
@@ -160,14 +160,14 @@ const takeChecked: Plugin<object, Exchange> = {
   },
 };
 
-const takeParams: Plugin<object, Exchange> = {
+const takeParams: Plugin<object, HttpContext> = {
   onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
 };
 
-function observeExecution(): Plugin<object, Exchange> {
+function observeExecution(): Plugin<object, HttpContext> {
   return {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
-      const { res } = args.contextValue as Partial<Exchange>;
+      const { res } = args.contextValue as Partial<HttpContext>;
       const operation = getOperationAST(args.document, args.operationName);
       // do not compress a mutation's result, because the compressed size could reveal a new token
       if (res) res.locals.isMutation = operation?.operation === 'mutation';

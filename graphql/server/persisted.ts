@@ -9,7 +9,7 @@ import { readTrusted, withoutAlgorithm } from '../../src/core/trusted-documents.
 import type { Context } from '../../src/domain/context.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-interface Named {
+interface DocumentParams {
   query?: unknown;
   documentId?: unknown;
   extensions?: Record<string, unknown> | null;
@@ -20,7 +20,7 @@ interface Documents {
    * @returns the document's text; undefined if the request contains neither a text nor an id
    * @throws RefusedDocument
    */
-  find(given: Named, caller: Caller): string | undefined;
+  find(given: DocumentParams, caller: Caller): string | undefined;
 }
 
 /** An error for a rejected document, with a code that GraphQL clients recognise. */
@@ -67,7 +67,7 @@ const untrusted = () =>
     'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
-function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
+function readId({ documentId, extensions }: DocumentParams): { name: string; isHash: boolean } | undefined {
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;
   return typeof named?.sha256Hash === 'string' ? { name: withoutAlgorithm(named.sha256Hash), isHash: true } : undefined;

@@ -26,7 +26,7 @@ import { readVariables } from '../server/documents.js';
 import { acceptedOf, notAcceptable, type Params } from '../server/http.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
-type Run = (args: ExecutionArgs) => Promise<Result> | Result;
+type Execute = (args: ExecutionArgs) => Promise<Result> | Result;
 
 export interface Pipeline {
   /**
@@ -44,9 +44,9 @@ export interface Pipeline {
     parse(query: string): DocumentNode;
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
-    execute: Run;
+    execute: Execute;
     /** Errors in the results of a subscription may contain internal details, which `maskError` removes. */
-    subscribe: Run;
+    subscribe: Execute;
   };
   maskError(error: unknown): Error;
 }
@@ -83,7 +83,7 @@ interface Stream {
   drained?: Promise<void> | undefined;
 }
 
-interface Exchange {
+interface StreamCall {
   req: Request;
   res: Response;
   /** Undefined if the client has not opened the stream to which the token belongs. */
@@ -112,7 +112,7 @@ export class EventStreams {
   private readonly shared = new Map<string, Stream>();
   private isClosed = false;
 
-  private readonly handle = createHandler<Request, Exchange, Record<PropertyKey, unknown>>({
+  private readonly handle = createHandler<Request, StreamCall, Record<PropertyKey, unknown>>({
     authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
     onSubscribe: ({ context }) => this.prepare(context),
     onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
@@ -212,7 +212,7 @@ export class EventStreams {
     }
   }
 
-  private async answer(exchange: Exchange, as: { method: string; accept?: string }): Promise<void> {
+  private async answer(exchange: StreamCall, as: { method: string; accept?: string }): Promise<void> {
     const { res, stream } = exchange;
     const [body, { status, headers = {} }] = await this.ask(exchange, as);
     if (!stream || body === null || typeof body === 'string') res.status(status).set(headers).end(body);
@@ -221,7 +221,7 @@ export class EventStreams {
 
   /** Passes a request to graphql-sse, always as a POST, because `readParams` has already read the parameters. */
   private async ask(
-    context: Exchange,
+    context: StreamCall,
     { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
   ): Promise<SseResponse> {
     const { req: raw, params } = context;
@@ -229,7 +229,7 @@ export class EventStreams {
     return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
   }
 
-  private async prepare(exchange: Exchange) {
+  private async prepare(exchange: StreamCall) {
     const { req, res, params, cursor, stream } = exchange;
     const { schema, ...steps } = this.pipeline.prepare({ req, res, params, cursor });
     try {
@@ -285,7 +285,7 @@ export class EventStreams {
     errors: [toPlain(this.pipeline.maskError(error))],
   });
 
-  private admit(exchange: Exchange): void {
+  private admit(exchange: StreamCall): void {
     const { req, stream, params } = exchange;
     // a request for a persisted document contains only the id, so the document itself is larger
     const size = Math.max(sizeOfBody(req), params.query.length);
@@ -304,7 +304,7 @@ export class EventStreams {
     operations.add(exchange.end);
   }
 
-  private adapt(exchange: Exchange, result: Result): Result {
+  private adapt(exchange: StreamCall, result: Result): Result {
     const { stream } = exchange;
     if (stream && 'next' in result)
       return paced(result, { exchange, stream, masked: this.masked, toResult: this.toResult });
@@ -334,7 +334,12 @@ export class EventStreams {
   }
 }
 
-function exchangeOf(req: Request, res: Response, stream: Stream | undefined, params: Params = { query: '' }): Exchange {
+function exchangeOf(
+  req: Request,
+  res: Response,
+  stream: Stream | undefined,
+  params: Params = { query: '' },
+): StreamCall {
   const cursor = { lastEventId: req.get('last-event-id') || undefined };
   return { req, res, stream, params, cursor, end: () => {} };
 }
@@ -358,7 +363,7 @@ function paced(
     masked,
     toResult,
   }: {
-    exchange: Exchange;
+    exchange: StreamCall;
     stream: Stream;
     masked(result: ExecutionResult): ExecutionResult;
     toResult(error: unknown): ExecutionResult;
@@ -437,7 +442,7 @@ function whenClosed(res: Response, act: () => void): void {
  * Rejects an operation. In single connection mode, the response to the POST contains the errors. In distinct
  * connections mode, the event stream contains the errors as a result.
  */
-function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
+function refuse({ stream }: StreamCall, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
   if (!stream?.token) return only(result);
   return [JSON.stringify(result), { status: 400, statusText: 'Bad Request', headers: { 'content-type': JSON_TYPE } }];

@@ -6,22 +6,22 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 export const DISCOVERY_PATH = '/.well-known/wlcg-tape-rest-api';
 export const TAPE_PATH = '/tape_rest/v1';
 
-type Named = Pick<Config, 'publicUrl' | 'transfer'>;
+type SiteConfig = Pick<Config, 'publicUrl' | 'transfer'>;
 
 /** Returns the gateway's URL from the configuration or the `Host` header. @throws HttpError 400 if both are missing */
-function ownUrl({ publicUrl }: Named, req: Request): string {
+function ownUrl({ publicUrl }: SiteConfig, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host is missing: it must name the gateway');
   return publicUrl ?? `${req.protocol}://${host}`;
 }
 
-export const apiUrl = (config: Named, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
+export const apiUrl = (config: SiteConfig, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
 
 /** Returns the site's name, to which clients address targeted metadata. */
-export const siteNameOf = (config: Named, req: Request): string =>
+export const siteNameOf = (config: SiteConfig, req: Request): string =>
   config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 
-export function createDiscovery(config: Named): RequestHandler {
+export function createDiscovery(config: SiteConfig): RequestHandler {
   return (req, res) => {
     res.json({
       sitename: siteNameOf(config, req),

@@ -137,7 +137,7 @@ const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
 
-const wantedBy = ({ headers }: Request): Wanted => ({
+const wantedBy = ({ headers }: Request): WantedDigests => ({
   digest: oneOf(headers['want-digest']),
   repr: oneOf(headers['want-repr-digest']),
 });
@@ -260,7 +260,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
 };
 
 /** Values of the headers `Want-Digest` and `Want-Repr-Digest`. Undefined requests all known checksums. */
-interface Wanted {
+interface WantedDigests {
   digest: string | undefined;
   repr: string | undefined;
 }
@@ -268,7 +268,7 @@ interface Wanted {
 const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
 /** @param checksums in the form `algorithm:hex`; null if unknown */
-function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
+function digestHeaders(checksums: readonly (string | null)[], wanted: WantedDigests): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
       const [, name = '', hex = ''] = /^(\w+):([0-9a-f]+)$/.exec(checksum ?? '') ?? [];

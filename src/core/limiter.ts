@@ -1,6 +1,6 @@
 /** Limits concurrent work. Waiting calls are admitted round-robin by key, and in order of arrival for each key. */
 
-interface Waiting {
+interface WaitingCall {
   cost: number;
   admit(): void;
 }
@@ -10,7 +10,7 @@ export class Limiter {
   private taken = 0;
   private holders = 0;
   /** Waiting calls by key. The first call of the first key is admitted next. */
-  private readonly lines = new Map<string, Set<Waiting>>();
+  private readonly lines = new Map<string, Set<WaitingCall>>();
 
   /** @param most the limit, for example a number of calls or bytes. A call that costs more than the limit runs alone */
   constructor(most: number) {

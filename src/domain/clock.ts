@@ -24,7 +24,7 @@ const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
 const KEPT_DAYS = 30;
 
-interface Reading extends HostTime {
+interface ClockReading extends HostTime {
   boot: string;
   at: string;
   ahead: number;
@@ -102,8 +102,8 @@ export class ClockWatch {
     clock.isPlausible = clock.aheadSeconds === 0 && !isSuspended && seconds() >= this.settlesUntil;
   }
 
-  private async read(): Promise<{ readings: Reading[]; suspension: ClockSuspension }> {
-    const rows = await this.ctx.db.rows<ClockSuspension & { readings: Reading[] }>(
+  private async read(): Promise<{ readings: ClockReading[]; suspension: ClockSuspension }> {
+    const rows = await this.ctx.db.rows<ClockSuspension & { readings: ClockReading[] }>(
       sql`SELECT s.name IS NOT NULL AS "isSuspended", s.retry_at AS "suspendedUntil", coalesce((
             SELECT json_agg(json_build_object('boot', c.boot, 'at', to_char(c.at, 'YYYY-MM-DD"T"HH24:MI:SS.US'), 'ahead', c.ahead_seconds,
               'running', c.running_seconds, 'elapsed', c.elapsed_seconds, 'hostSeconds', c.host_seconds, 'madeAt', c.made_at) ORDER BY c.at DESC) FROM clock_reading c), '[]') AS readings
@@ -117,7 +117,7 @@ export class ClockWatch {
    * Compares this process's first reading of the server's clock with the stored readings. If the server's clock
    * contradicts the stored readings, the process continues from the expected time.
    */
-  private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
+  private judge(readings: readonly ClockReading[], suspension: ClockSuspension): void {
     this.isJudged = true;
     const { clock } = this.ctx.db;
     const [last] = readings;
@@ -151,7 +151,7 @@ export class ClockWatch {
    * Returns whether to accept a clock jump whose size has not changed for some minutes. A small jump is accepted. A
    * large jump is accepted if this host's clock agrees with the server, and was not set since the host's first reading.
    */
-  private isSettled(ahead: number, own: Reading | undefined): boolean {
+  private isSettled(ahead: number, own: ClockReading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
       this.jump = { ahead, since: seconds() };
     if (seconds() - this.jump.since < this.steadySeconds) return false;
@@ -162,7 +162,7 @@ export class ClockWatch {
     return Math.abs(ahead) <= SMALL_JUMP_SECONDS || (agrees && !wasSet);
   }
 
-  private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: Reading | undefined): Promise<void> {
+  private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: ClockReading | undefined): Promise<void> {
     if (seconds() - this.recordedAt < RECORD_SECONDS && isSuspended) return;
     this.recordedAt = seconds();
     const { db } = this.ctx;
@@ -194,11 +194,11 @@ export class ClockWatch {
     return true;
   }
 
-  private isRecent({ at }: Reading): boolean {
+  private isRecent({ at }: ClockReading): boolean {
     return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < RECORD_SECONDS;
   }
 
-  private async record(own: Reading | undefined, ahead = 0): Promise<void> {
+  private async record(own: ClockReading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
     // after the server's clock has jumped, the host's clock is not stored, because it might have jumped as well
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
@@ -234,7 +234,7 @@ export function expectedAfterStart(
 }
 
 /** Returns this host's clock in seconds since 1970, extrapolated from the first reading; null if unknown. */
-function hostSecondsNow(own: Reading | undefined): number | null {
+function hostSecondsNow(own: ClockReading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }
 

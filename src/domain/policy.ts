@@ -112,12 +112,12 @@ const reading = [
   'listWebhookMessages',
 ] as const satisfies readonly Operation[];
 
-type Reading = (typeof reading)[number];
+type ReadOperation = (typeof reading)[number];
 type Writing = {
   [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
 }[Operation];
 
-export type Changing = Exclude<Writing, Reading>;
+export type Changing = Exclude<Writing, ReadOperation>;
 
 export function isChanging(operation: Operation): operation is Changing {
   const isReading = (reading as readonly Operation[]).includes(operation);

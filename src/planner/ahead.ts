@@ -194,7 +194,7 @@ function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | unde
 
 const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
-interface Reading {
+interface VolumeRead {
   users: string[];
   /** Number of files read in the step; usually not an integer. */
   files: number;
@@ -245,7 +245,7 @@ class QueueAhead {
   }
 
   /** Chooses the users whose files are read, and charges the drive time to these users. */
-  read(queue: WaitingVolume, state: ScheduleState): Reading {
+  read(queue: WaitingVolume, state: ScheduleState): VolumeRead {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);
     const names = sweep.users;

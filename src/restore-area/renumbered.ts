@@ -31,7 +31,7 @@ const PAGE = 200;
 /** Approximate number of bytes that a run compares. With one run per minute, an engine reads at most 100 MB/s. */
 const RUN_BYTES = 6n * 10n ** 9n;
 
-interface Run {
+interface MatchRun {
   stop: AbortSignal;
   disks: FailingDisks;
   bytes: bigint;
@@ -46,7 +46,7 @@ export class Renumbering {
   private readonly known = new Map<number, string>();
 
   async run(ctx: Context, stop: AbortSignal, disks: FailingDisks): Promise<void> {
-    const run: Run = { stop, disks, bytes: 0n };
+    const run: MatchRun = { stop, disks, bytes: 0n };
     for (const disk of await readMarkers(ctx)) {
       const now = await runOnDisk(disks, disk, readMarkerId);
       if (now === undefined || now === this.known.get(disk.diskId)) continue;
@@ -65,7 +65,7 @@ export class Renumbering {
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
     markerId: string,
-    run: Run,
+    run: MatchRun,
   ): Promise<boolean> {
     const comparison = { diskId, markerId, owner: this.owner };
     let after = await claimComparison(ctx, comparison);
@@ -112,7 +112,11 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
 }
 
 /** Returns the new inode and ctime to record for a compared copy, and adds the copy's size to the total of the run. */
-function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
+function toRenumbered(
+  copy: RecordedCopy,
+  found: Awaited<ReturnType<typeof recogniseCopy>>,
+  run: MatchRun,
+): Renumbered[] {
   if (typeof found === 'string') return [];
   const { ino, ctimeNs } = storedStats(found);
   if (ctimeNs === copy.ctimeNs) return [];

@@ -1,7 +1,14 @@
 /** Compares recall strategies on one workload. */
 import type { Medium } from '../planner/media.js';
 import { PlannedStrategy } from './planned.js';
-import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits, type Wait } from './simulate.js';
+import {
+  lowerBoundHours,
+  type SimulationResult,
+  type Strategy,
+  simulate,
+  summariseWaits,
+  type Wait,
+} from './simulate.js';
 import { createArrivalOrder, createGrouping, createRandomSlots, orders } from './strategies.js';
 import type { Arrival } from './workload.js';
 
@@ -43,7 +50,7 @@ export function compareStrategies(
   return { rows, boundHours: lowerBoundHours(arrivals, options.medium) };
 }
 
-function present(strategy: string, outcome: Outcome): Comparison {
+function present(strategy: string, outcome: SimulationResult): Comparison {
   const byUser = new Map<string, Wait[]>();
   for (const wait of outcome.waits) {
     const known = byUser.get(wait.user);

@@ -26,7 +26,7 @@ export interface Strategy {
   charge?(user: string, seconds: number, now: number): void;
 }
 
-export interface Outcome {
+export interface SimulationResult {
   driveHours: number;
   mounts: number;
   /** Hours from the start of the simulation until the last file has been read. */
@@ -56,13 +56,13 @@ export interface BusyDrive {
   freeAt: number;
 }
 
-export function simulate(strategy: Strategy, arrivals: readonly Arrival[], options: SimulateOptions): Outcome {
+export function simulate(strategy: Strategy, arrivals: readonly Arrival[], options: SimulateOptions): SimulationResult {
   const { medium } = options;
   const drives: BusyDrive[] = Array.from({ length: options.drives }, (_, index) => ({
     drive: { index, volume: undefined, head: 0, mountedAt: 0 },
     freeAt: 0,
   }));
-  const outcome: Outcome = { driveHours: 0, mounts: 0, spanHours: 0, waits: [] };
+  const outcome: SimulationResult = { driveHours: 0, mounts: 0, spanHours: 0, waits: [] };
   let busySeconds = 0;
   let now = 0;
   let coming = 0;
@@ -100,7 +100,7 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
 }
 
 /** @returns the drive time in seconds */
-function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: Outcome): number {
+function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: SimulationResult): number {
   let seconds = 0;
   if (drive.volume !== file.volume) {
     if (drive.volume !== undefined) seconds += medium.unmountSeconds;

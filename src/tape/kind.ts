@@ -191,9 +191,9 @@ export function readWait(
   };
 }
 
-type Named = readonly [setting: string, value: number | undefined];
+type NamedNumber = readonly [setting: string, value: number | undefined];
 
-export function refuseLess(ctx: z.RefinementCtx, [name, value]: Named, [leastName, least]: Named): void {
+export function refuseLess(ctx: z.RefinementCtx, [name, value]: NamedNumber, [leastName, least]: NamedNumber): void {
   if (value === undefined || least === undefined || value >= least) return;
   refuse(ctx, name, `must be at least ${leastName} (${least}), not ${value}`);
 }

@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks';
 import { messageOfChange } from './parts/problem';
 
 /** Result of a mutation: the changed object, or an error with a message. */
-interface Outcome {
+interface MutationResult {
   __typename: string;
   message?: string;
 }
@@ -39,5 +39,6 @@ export function useAction(): Action {
 }
 
 function failureOf(data: unknown): string | undefined {
-  return Object.values((data ?? {}) as Record<string, Outcome>).find(({ message }) => message !== undefined)?.message;
+  return Object.values((data ?? {}) as Record<string, MutationResult>).find(({ message }) => message !== undefined)
+    ?.message;
 }

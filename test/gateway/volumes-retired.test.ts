@@ -95,13 +95,13 @@ test('files without another copy are reported, and withdrawn only if asked for',
     '/two/unplaced B2:- -',
   ]);
   const withdrawn = await sql(
-    `SELECT path, withdrawn_reason AS why FROM tape_file WHERE path LIKE '/two/%' AND withdrawn_at IS NOT NULL ORDER BY path`,
+    `SELECT path, withdrawn_reason AS reason FROM tape_file WHERE path LIKE '/two/%' AND withdrawn_at IS NOT NULL ORDER BY path`,
   );
-  const why = 'volume A2 was retired: worn out';
-  expect(withdrawn.map((row) => [row.path.slice('/two/'.length), row.why])).toEqual([
-    ...['a', 'b', 'bad'].map((name) => [name, why]),
+  const reason = 'volume A2 was retired: worn out';
+  expect(withdrawn.map((row) => [row.path.slice('/two/'.length), row.reason])).toEqual([
+    ...['a', 'b', 'bad'].map((name) => [name, reason]),
     ['before', 'wrong'],
-    ...['c', 'd', 'unplaced'].map((name) => [name, why]),
+    ...['c', 'd', 'unplaced'].map((name) => [name, reason]),
   ]);
   const error = 'withdrawn from the archive: volume A2 was retired: worn out';
   expect((await viewRequest(app, id)).files).toMatchObject([
@@ -125,7 +125,7 @@ test('a copy that has failed does not count as another copy, until a retry', asy
     id,
   ]);
   await sql(`UPDATE request SET files_failed = 2, state = 'PARTIAL' WHERE id = $1`, [id]);
-  const message = expect.stringContaining('bytes): "/both/a"');
+  const message = expect.stringContaining('kB): "/both/a"');
   for (const volume of ['KB2', 'K1']) expect(await retire(volume)).toMatchObject({ __typename: 'InUse', message });
   const retry = await app.ctx.db.pool.connect();
   await retry.query('BEGIN');
@@ -202,7 +202,7 @@ test('a volume with more files than a step is retired completely, also after a f
   await addQuota(app.ctx, 'eve', 10n ** 9n);
   const id = await makeRequest(app, { quota: 'eve', patterns: '/many/' });
   const goOn = await failAt(app, '/many/f100101');
-  const query = 'mutation { retireVolume(input: { name: "M1", withdraw: true, why: "first" }) { __typename } }';
+  const query = 'mutation { retireVolume(input: { name: "M1", withdraw: true, reason: "first" }) { __typename } }';
   await expect(askData(app, query)).rejects.toThrow();
   await goOn();
   expect(await countByVolume(app, '/many/')).toEqual({ M1: 3, M2: STEP });
@@ -215,7 +215,7 @@ test('a volume with more files than a step is retired completely, also after a f
   });
   expect(await countByVolume(app, '/many/')).toEqual({ '-': 1, M2: STEP + 2 });
   expect(await viewRequest(app, id)).toMatchObject({ filesFailed: 1, filesTotal: STEP + 3 });
-  const [last] = await sql(`SELECT withdrawn_reason AS why FROM tape_file WHERE path = '/many/f100102'`);
+  const [last] = await sql(`SELECT withdrawn_reason AS reason FROM tape_file WHERE path = '/many/f100102'`);
   expect(last).toEqual({ reason: 'volume M1 was retired: first' });
 });
 

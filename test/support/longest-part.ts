@@ -1,7 +1,7 @@
 /** Checks whether a file waited longer than the planner's rules allow. */
 import type { Medium } from '../../src/planner/media.js';
 import { defaultPolicy, HALF_LIFE_SECONDS, type SchedulePolicy } from '../../src/planner/schedule.js';
-import type { Outcome, Wait } from '../../src/simulator/simulate.js';
+import type { SimulationResult, Wait } from '../../src/simulator/simulate.js';
 
 /**
  * Returns the maximum wait of a file in seconds, for users with equal weights. The wait has three parts.
@@ -28,7 +28,7 @@ interface Situation {
 
 /** @returns the longest wait of a file, as a fraction of the file's maximum wait */
 export function findLongestPart(
-  outcome: Outcome,
+  outcome: SimulationResult,
   options: { drives: number; medium: Medium; policy?: SchedulePolicy },
 ): number {
   const { drives, medium, policy = defaultPolicy } = options;

@@ -108,6 +108,8 @@ export async function runPage(
   relay.page = language === 'html' ? text : `<script type="module">${text}</script>`;
   let output = '';
   page.on('console', (message) => {
+    // some browsers log failed loads, for example of the favicon
+    if (message.text().startsWith('Failed to load resource')) return;
     output += `${message.text()}\n`;
     onOutput();
   });

@@ -149,7 +149,7 @@ interface RowSettings {
   counts: ScanCounts;
 }
 
-interface Listed {
+interface CartridgeFile {
   path: string;
   size: bigint;
   position: bigint;
@@ -159,7 +159,7 @@ interface Listed {
 /** Skips files that the catalogue already contains at the same tape position. */
 async function* linesOf(
   ctx: Context,
-  files: AsyncIterable<Listed>,
+  files: AsyncIterable<CartridgeFile>,
   { row, counts }: RowSettings,
 ): AsyncGenerator<Buffer> {
   const { readPositions } = await import('../../domain/catalogue/tape-files.js');
@@ -186,7 +186,7 @@ async function* linesOf(
  * other copies.
  */
 function lineOf(
-  { path, size, position, mtimeNs }: Listed,
+  { path, size, position, mtimeNs }: CartridgeFile,
   { row, isNew }: Pick<RowSettings, 'row'> & { isNew: boolean },
 ): string {
   const { mtime } = attributesOf({ mode: 0n, mtimeNs, uid: 0n, gid: 0n });

@@ -26,21 +26,21 @@ const EXCLUDED =
  */
 const CONTROL = 'global/pg_control';
 
-interface Listed {
+interface ClusterFiles {
   directories: string[];
   files: string[];
 }
 
 /** Lists a cluster's directories and files for a backup, except the WAL files. `pg_control` is the last file. */
-export async function listCluster(dataDir: string): Promise<Listed> {
-  const listed: Listed = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
+export async function listCluster(dataDir: string): Promise<ClusterFiles> {
+  const listed: ClusterFiles = { directories: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
   listed.directories.sort();
   listed.files = [...listed.files.filter((file) => file !== CONTROL).sort(), CONTROL];
   return listed;
 }
 
-async function listInto(listed: Listed, dataDir: string, directory: string): Promise<void> {
+async function listInto(listed: ClusterFiles, dataDir: string, directory: string): Promise<void> {
   const entries = await readdir(path.join(dataDir, directory), { withFileTypes: true }).catch((error) => {
     if (codeOf(error) === 'ENOENT') return []; // ignore a missing directory, because its database was dropped
     throw error;

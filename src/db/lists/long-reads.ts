@@ -18,7 +18,7 @@ interface Reader {
   lost: AbortController;
 }
 
-interface Waiting {
+interface WaitingRead {
   reader: Reader;
   take(): void;
 }
@@ -35,7 +35,7 @@ const CHECK_MS = 500;
 export class LongReads {
   readonly slots: number;
   private readonly options: Options;
-  private readonly waiting = new Set<Waiting>();
+  private readonly waiting = new Set<WaitingRead>();
   private readonly readers = new Set<Reader>();
   private check: NodeJS.Timeout | undefined;
 

@@ -242,7 +242,7 @@ async function dateRequests(
   await advanceRequests(ctx, tx, ids);
 }
 
-interface Wanted {
+interface WantedFile {
   fileId: bigint;
   logicalPath: string;
 }
@@ -253,7 +253,7 @@ interface Wanted {
  * contains. The caller must have locked the files.
  * @returns the chosen paths, relative to the mount point, by file id
  */
-export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
+export async function chooseOtherPaths(tx: Transaction, files: readonly WantedFile[]): Promise<Map<bigint, string>> {
   const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
     sql`SELECT EXISTS (SELECT FROM renamed_place) AS "isRenamed", EXISTS (SELECT FROM restore_disk WHERE folds_names) AS "isFolded"`,
   );
@@ -284,7 +284,7 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
  * Returns files whose paths conflict with another copy's path: the paths are equal, or one is a parent directory of the
  * other.
  */
-async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
+async function findTaken(tx: Transaction, files: readonly WantedFile[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
     [logicalPath, ...directoriesAround(logicalPath)].map((name) => ({ fileId, name })),
   );
@@ -302,7 +302,7 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
  * Returns files whose folded paths equal another file's folded path. Checks only disks whose file systems fold names
  * (`folds_names`). Records the folded paths for later comparisons. The caller must have locked the disks.
  */
-async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
+async function findFolded(tx: Transaction, files: readonly WantedFile[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(
     sql`UPDATE tape_file f SET folded_path = ${foldedPath(sql`f.path`)} FROM recall c JOIN restore_disk k ON k.id = c.disk_id AND k.folds_names
         WHERE c.file_id = ANY(${files.map(({ fileId }) => fileId)}::bigint[]) AND f.id = c.file_id

@@ -19,7 +19,7 @@ const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
-interface Source<Item> {
+interface MarkSource<Item> {
   /** Returns the changes since the last check, by key; undefined if the changes are unknown, as in the first check. */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
@@ -39,13 +39,13 @@ interface Watcher<Item> {
 }
 
 class Watchers<Item> {
-  private readonly open: () => Source<Item>;
+  private readonly open: () => MarkSource<Item>;
   private readonly watchers = new Set<Watcher<Item>>();
   private isRunning = false;
   private hasChecked = false;
 
   /** @param open function that opens the source of changes, called when the first watcher starts */
-  constructor(open: () => Source<Item>) {
+  constructor(open: () => MarkSource<Item>) {
     this.open = open;
   }
 
@@ -154,7 +154,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
   (SELECT max(t.id)::text FROM audit t) AS "AUDIT"`;
 
-function createSiteMarks(ctx: Context): Source<SitePart> {
+function createSiteMarks(ctx: Context): MarkSource<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
   // a new priority changes only the queue's order, and does not write an event
@@ -214,7 +214,7 @@ const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
       OR (o.files_on_disk, o.files_failed) = (e.files_on_disk, e.files_failed))
   LIMIT ${MOST + 1}`;
 
-function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
+function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): MarkSource<RequestChange> {
   let last: bigint | undefined;
   return {
     check: async () => {

@@ -87,13 +87,13 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   return id;
 }
 
-interface Parts {
+interface StageParts {
   parts: Map<number | undefined, StageRequestFileInput[]>;
   invalid: StageRequestFileInput[];
 }
 
-function partsOf(files: CreateStageRequestInput['files']): Parts {
-  const parts: Parts['parts'] = new Map();
+function partsOf(files: CreateStageRequestInput['files']): StageParts {
+  const parts: StageParts['parts'] = new Map();
   const invalid: StageRequestFileInput[] = [];
   const known = new Set<string>();
   for (const [index, { path: requested, given, lifetimeSeconds }] of files.entries()) {

@@ -30,7 +30,7 @@ export type OnSkip = (file: string, kind: string) => void;
 /** Called for each directory before its files. */
 export type OnDirectory = (directory: DirectoryMode) => void;
 
-interface Visit {
+interface PendingDirectory {
   relative: string;
   /** Access granted by the parent directories, which are not restored and therefore cannot protect restored files. */
   parentAccess: Access | undefined;
@@ -50,7 +50,7 @@ export async function* walkSources(
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
   const root = await realpath(from.dir);
-  const pending: Visit[] = [{ relative: '', parentAccess: await accessAbove(root) }];
+  const pending: PendingDirectory[] = [{ relative: '', parentAccess: await accessAbove(root) }];
   for (let visit = pending.pop(); visit !== undefined; visit = pending.pop()) {
     const { relative, parentAccess: above } = visit;
     const dir = path.join(from.dir, relative);

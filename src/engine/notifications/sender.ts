@@ -142,12 +142,12 @@ export async function postMessage(message: OutgoingMessage, options: PostOptions
   }
 }
 
-interface Answer {
+interface WebhookResponse {
   status: number;
   retryAfter: string | undefined;
 }
 
-function judge({ status, retryAfter }: Answer): WebhookResult {
+function judge({ status, retryAfter }: WebhookResponse): WebhookResult {
   if (status >= 200 && status < 300) return { state: 'SENT' };
   if (status === 410) return { state: 'GONE', error: 'the receiver answered 410 (Gone)' };
   if (status >= 300 && status < 400)
@@ -156,7 +156,10 @@ function judge({ status, retryAfter }: Answer): WebhookResult {
   return { state: 'FAILED', error: `the receiver answered ${status}`, retryAfter: seconds };
 }
 
-function call(message: OutgoingMessage, { targets, signal, now, userAgent, resolve }: PostOptions): Promise<Answer> {
+function call(
+  message: OutgoingMessage,
+  { targets, signal, now, userAgent, resolve }: PostOptions,
+): Promise<WebhookResponse> {
   const url = new URL(message.url);
   const body = Buffer.from(message.body);
   const options: RequestOptions = {

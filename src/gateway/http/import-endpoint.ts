@@ -57,7 +57,7 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
  */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
-interface Exchange {
+interface ImportCall {
   req: IncomingMessage;
   res: ServerResponse;
   /**
@@ -68,7 +68,7 @@ interface Exchange {
   disconnected: AbortSignal;
 }
 
-async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
+async function runImport(ctx: Context, { req, res, slot, disconnected }: ImportCall): Promise<ImportResult> {
   checkRequest(req);
   // call `importRows` without rows, to reject the request and audit the rejection before the body is read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);

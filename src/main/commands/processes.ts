@@ -62,14 +62,14 @@ Email, webhooks and records:
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
 Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database. See docs/reference/commands.md.`;
 
-interface Parts {
+interface ProcessParts {
   makes: Makes;
   gateway: boolean;
   engine: boolean;
   demo: boolean;
 }
 
-async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
+async function runUntilSignal(config: Config, parts: ProcessParts): Promise<void> {
   const stopped = whenStopped();
   const closers: (() => Promise<void>)[] = [];
   try {
@@ -103,7 +103,7 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
  * Warns if the database allows too few connections for this process under load.
  * @throws Error if the process cannot work with so few connections
  */
-async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
+async function checkConnections({ config, db, log }: Context, { gateway, engine }: ProcessParts): Promise<void> {
   const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/pools.js');
   const connections = await import('../../db/connections.js');
   const children = engine ? config.drives + 1 : 0;
@@ -116,7 +116,7 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
 /** Each part loads only its own code: a gateway does not load the engine, and an engine does not load GraphQL. */
 async function startParts(
   config: Config,
-  parts: Parts,
+  parts: ProcessParts,
   runtime: Runtime,
   closers: (() => Promise<void>)[],
 ): Promise<void> {
@@ -202,7 +202,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
  * Records that this process is running, now and at regular intervals.
  * @returns a function that stops the heartbeat and removes the record
  */
-async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
+async function keepHeartbeat(ctx: Context, parts: ProcessParts): Promise<() => Promise<void>> {
   const { BEAT_MS, deleteProcess, recordProcess } = await import('../../domain/site/processes.js');
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const kinds = [...(parts.gateway ? ['GATEWAY' as const] : []), ...(parts.engine ? ['ENGINE' as const] : [])];

@@ -167,13 +167,13 @@ async function restoreOne(
   return { path, state: 'failed', error };
 }
 
-type Outcome = 'asked' | 'there' | { of: 'tier' | 'file'; error: TapeError };
+type RestoreCallResult = 'asked' | 'there' | { of: 'tier' | 'file'; error: TapeError };
 
 async function ask(
   calls: S3Calls,
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
-): Promise<Outcome> {
+): Promise<RestoreCallResult> {
   // omit `Days` for Intelligent-Tiering, because its restores are permanent
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {

@@ -15,7 +15,7 @@ import { keyOf } from './look-up.js';
 import type { S3Settings } from './settings.js';
 import type { S3Calls } from './signed-requests.js';
 
-interface Wanted {
+interface WantedObject {
   key: string;
   /** Size of the file in the catalogue, in bytes, which might differ from the size of the object in S3. */
   size: bigint;
@@ -32,7 +32,7 @@ interface Wanted {
  */
 export async function* readObject(
   calls: S3Calls,
-  { path, ...rest }: Omit<Wanted, 'key'> & { path: string },
+  { path, ...rest }: Omit<WantedObject, 'key'> & { path: string },
   options: S3Settings,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
@@ -42,7 +42,7 @@ export async function* readObject(
   const either = AbortSignal.any([signal, ended.signal]);
   setMaxListeners(options.readParts + 2, either);
   try {
-    for await (const chunk of new Reading(calls, wanted, options, either).read()) {
+    for await (const chunk of new ObjectRead(calls, wanted, options, either).read()) {
       yield chunk;
       signal.throwIfAborted();
     }
@@ -57,14 +57,14 @@ export async function* readObject(
   }
 }
 
-class Reading {
+class ObjectRead {
   private readonly calls: S3Calls;
-  private readonly wanted: Wanted;
+  private readonly wanted: WantedObject;
   private readonly options: S3Settings;
   private readonly signal: AbortSignal;
   private readonly from: number;
 
-  constructor(calls: S3Calls, wanted: Wanted, options: S3Settings, signal: AbortSignal) {
+  constructor(calls: S3Calls, wanted: WantedObject, options: S3Settings, signal: AbortSignal) {
     this.calls = calls;
     this.wanted = wanted;
     this.from = Number(wanted.from);

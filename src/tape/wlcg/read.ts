@@ -13,20 +13,20 @@ import type { TapeApi } from './api.js';
 import { findFailure, isOnDisk, type Locality } from './responses.js';
 import { toUrl } from './settings.js';
 
-interface Source {
+interface Site {
   client: SiteClient;
   api: TapeApi;
   endpoint: URL;
 }
 
-interface Reading {
+interface ReadOptions {
   file: StagedFile;
   remote: string;
   from: bigint;
   version: ReadVersion;
 }
 
-export async function* readStaged(source: Source, reading: Reading, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+export async function* readStaged(source: Site, reading: ReadOptions, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const url = toUrl(source.endpoint, reading.remote);
   try {
     const { file, from, version } = reading;
@@ -45,8 +45,8 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
-  { api }: Source,
-  { file, remote }: Reading,
+  { api }: Site,
+  { file, remote }: ReadOptions,
   { problem, error, signal }: { problem: Problem | undefined; error: unknown; signal: AbortSignal },
 ): Promise<unknown> {
   if (problem && [401, 429].includes(problem.status)) return toLibraryError(problem);

@@ -57,11 +57,11 @@ interface Request {
   user: string;
   label: string;
   retention: string;
-  seen: Seen | null;
+  seen: SeenProgress | null;
 }
 
 /** A request's state as last reported to webhooks. If the request was revived, only reports after the revival count. */
-interface Seen {
+interface SeenProgress {
   state: RequestState;
   isStarted: boolean;
   hasFirstFile: boolean;
@@ -100,7 +100,7 @@ async function reportEvents(ctx: Context, tx: Transaction, events: readonly Prog
 }
 
 async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Map<number, Request>> {
-  const rows = await tx.query<Request & Seen & { isSeen: boolean }>(
+  const rows = await tx.query<Request & SeenProgress & { isSeen: boolean }>(
     sql`SELECT r.id, r.quota_id AS "quotaId", q."user", r.label, r.retention, s.request_id IS NOT NULL AS "isSeen", s.state, s.is_started AS "isStarted",
           s.has_first_file AS "hasFirstFile"
         FROM request r JOIN quota q ON q.id = r.quota_id LEFT JOIN webhook_request s ON s.request_id = r.id
