@@ -42,13 +42,13 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   await addQuota(app.ctx, 'ann', 10_000n);
   await addPaths(app.ctx, '/one/a', '/one/b');
   const before = (await get(app, '/files?match=/one/')).text;
-  const why = 'wrong calibration';
-  expect(await withdraw('/one/a', { why })).toMatchObject({ files: 1, bytes: '1000', requests: 0 });
+  const reason = 'wrong calibration';
+  expect(await withdraw('/one/a', { reason })).toMatchObject({ files: 1, bytes: '1000', requests: 0 });
   expect(await list('/one/')).toEqual({ totalCount: 1, paths: ['/one/b'] });
   expect(await list('/one/', 'withdrawn: true')).toEqual({ totalCount: 1, paths: ['/one/a'] });
   expect((await get(app, '/files?match=/one/')).text).not.toContain('/one/a');
   const query = '{ tapeFile(path: "/one/a") { withdrawnAt withdrawnReason stage } }';
-  const tapeFile = { withdrawnAt: expect.stringMatching(/^\d{4}-/), withdrawnReason: why, stage: 'ONTAPE' };
+  const tapeFile = { withdrawnAt: expect.stringMatching(/^\d{4}-/), withdrawnReason: reason, stage: 'ONTAPE' };
   expect(await askData(app, query)).toEqual({ tapeFile });
   const listed = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/one/' });
@@ -112,7 +112,7 @@ test('a request fails for its withdrawn files with the reason, and continues wit
   await addQuota(app.ctx, 'bea', 10_000n);
   await addFiles(app.ctx, [{ path: '/four/a' }, { path: '/four/b', stage: 'ONDISK' }, { path: '/four/c' }]);
   const id = await makeRequest(app, { quota: 'bea', files: ['/four/a', '/four/b', '/four/c'] });
-  expect(await withdraw('/four/a', { why: 'superseded' })).toMatchObject({ files: 1, requests: 1 });
+  expect(await withdraw('/four/a', { reason: 'superseded' })).toMatchObject({ files: 1, requests: 1 });
   await withdraw('/four/b');
   const view = await viewRequest(app, id);
   expect(view.files).toMatchObject([
@@ -236,7 +236,7 @@ test('an import updates a withdrawn file, and it stays withdrawn', async () => {
 test('a file that a list has withdrawn can be withdrawn by an operator too, and then no list restores it', async () => {
   await importList(['/ten/a', '/ten/b']);
   await importList(['/ten/a'], '?complete=/ten/&maxWithdrawn=100');
-  expect(await withdraw('/ten/b', { why: 'embargo' })).toMatchObject({ files: 1 });
+  expect(await withdraw('/ten/b', { reason: 'embargo' })).toMatchObject({ files: 1 });
   expect((await importList(['/ten/a', '/ten/b'])).body).toMatchObject({ staysWithdrawn: 1 });
   expect((await list('/ten/')).paths).toEqual(['/ten/a']);
 });
@@ -260,7 +260,7 @@ async function purge(path: string, more: object = {}): Promise<{ message?: strin
   return (await askData<{ result: { message?: string } }>(app, query, { input: { path, ...more } })).result;
 }
 
-const wrong = { why: 'wrong' };
+const wrong = { reason: 'wrong' };
 
 test('a purged file is in no list, and its path is free', async () => {
   await addPaths(app.ctx, '/purged-eight/a', '/purged-eight/b');

@@ -15,7 +15,7 @@ const paths = [
 
 const NO_FILE = /^there is no file "\/none"$/;
 const NO_VOLUME = /^there is no volume "NONE"$/;
-const CONTROL = /^why must not contain control characters/;
+const CONTROL = /^reason must not contain control characters/;
 
 export const badCatalogue: readonly BadInput[] = [
   ...paths.flatMap(([field, name, rest]) => {
@@ -28,10 +28,10 @@ export const badCatalogue: readonly BadInput[] = [
   mutate('renameFiles', 'of an unknown file', NO_FILE, { from: '/none', to: '/b' }),
   mutate('renameFiles', 'without a new path', /"to" of required type/, { from: '/none' }, 400),
   mutate('renameFiles', 'to a number', /String cannot represent/, { from: '/none', to: 5 }, 400),
-  mutate('withdrawFiles', 'with an email address as reason', /^why must not contain an email address/, {
-    ...{ path: '/none', why: 'ask a@b.example' },
+  mutate('withdrawFiles', 'with an email address as reason', /^reason must not contain an email address/, {
+    ...{ path: '/none', reason: 'ask a@b.example' },
   }),
-  mutate('withdrawFiles', 'with a reason of two lines', CONTROL, { path: '/none', why: 'a\nb' }),
+  mutate('withdrawFiles', 'with a reason of two lines', CONTROL, { path: '/none', reason: 'a\nb' }),
   ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001)].map((name) =>
     mutate('moveVolume', `to ${shorten(name)}`, /^to must /, { from: 'V00001', to: name }),
   ),
@@ -41,7 +41,7 @@ export const badCatalogue: readonly BadInput[] = [
     ...{ from: 'V00001', to: 'V00001' },
   }),
   mutate('retireVolume', 'of an unknown volume', NO_VOLUME, { name: 'NONE' }),
-  mutate('retireVolume', 'with a reason of two lines', CONTROL, { name: 'NONE', why: 'a\nb' }),
+  mutate('retireVolume', 'with a reason of two lines', CONTROL, { name: 'NONE', reason: 'a\nb' }),
   ...mutateEach('reinstateVolume', 'name', NO_VOLUME, ['NONE']),
   ...mutateEach('reinstateVolume', 'name', /^name must be valid Unicode/, ['\ud800']),
 ];

@@ -155,7 +155,7 @@ export const purgeSome = (world: World, random: Random): Promise<void> =>
     const chosen = random.chance(0.5) ? file : `${path.dirname(file)}/`;
     if (random.chance(0.3)) {
       world.observed.withdrawn.add(file);
-      await mutate(world, 'withdrawFiles', { path: file, why: 'planned' });
+      await mutate(world, 'withdrawFiles', { path: file, reason: 'planned' });
     }
     await mutate(world, 'purgeFiles', { path: chosen });
     world.counts.purges++;
@@ -172,7 +172,7 @@ export async function withdrawSome(world: World, random: Random): Promise<void> 
   const isWhole = random.chance(0.2);
   const chosen = isWhole ? directory : random.pick(files).path;
   for (const file of files) if (isWhole || file.path === chosen) world.observed.withdrawn.add(file.path);
-  await mutate(world, 'withdrawFiles', { path: chosen, why: 'planned' });
+  await mutate(world, 'withdrawFiles', { path: chosen, reason: 'planned' });
   world.counts.withdrawals++;
 }
 

@@ -164,7 +164,7 @@ async function retire(world: World, name: string, withdraw: boolean): Promise<vo
   const wasOpen = openRetirements.has(name);
   openRetirements.add(name);
   if (withdraw) for (const file of (await readVolume(world, name)).files) withdrawn.add(file);
-  const isDone = (await mutate(world, 'retireVolume', { name, withdraw, why: 'planned' })) === 'RetiredVolume';
+  const isDone = (await mutate(world, 'retireVolume', { name, withdraw, reason: 'planned' })) === 'RetiredVolume';
   if (isDone) world.counts.retirements++;
   if (!wasOpen && (isDone || !(await readVolume(world, name)).isRetired)) openRetirements.delete(name);
 }
