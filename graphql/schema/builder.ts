@@ -82,7 +82,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // documents.ts limits the total cost of a document's fields
+    disabled: true, // off, because documents.ts limits the total cost of a document's fields
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },

@@ -1,6 +1,6 @@
 /**
- * Defines the GraphQL types for the findings that the doctor derives from database rows alone. Only a host that mounts
- * a restore disk can check the disk.
+ * Defines the GraphQL types for inconsistencies that the command `doctor` finds in the database. Inconsistencies on
+ * restore disks are not included, because only a host that mounts a disk can check the disk.
  */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
@@ -51,7 +51,10 @@ const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement
   },
 });
 
-/** Query cost of listing findings or counting rows to check, because both fields read whole tables. */
+/**
+ * Query cost of a field that searches the database for inconsistencies. The cost is high, because the search reads
+ * whole tables.
+ */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -95,7 +98,10 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/** Returns a page of findings, whose end cursor might lie beyond the page's last finding. */
+/**
+ * Returns a page of findings. If the search is not complete, the page's end cursor is the position at which the next
+ * page continues the search.
+ */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);

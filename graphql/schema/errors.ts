@@ -92,7 +92,9 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers the request context of each error, so that the error is logged with its request. */
+/**
+ * Records in which request context each error occurred, so that the log line for an error also identifies the request.
+ */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
@@ -128,7 +130,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Returns null if the promise rejects with a NotFoundError. */
+/** Returns the promise's value. Returns null if the promise rejects with a NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;

@@ -1,6 +1,6 @@
 /**
- * Resumes streams of server-sent events. A client sends the id of the last event that it received in the request header
- * `Last-Event-ID`.
+ * Resumes streams of server-sent events after a lost connection. The client sends the id of the last event that it
+ * received in the request header `Last-Event-ID`.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';

@@ -57,7 +57,10 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
   return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
 }
 
-/** Returns null if the file has no copy, or if an engine will soon remove the copy. */
+/**
+ * Returns the id of the disk that contains the file's copy. Returns null if the file has no copy, or if an engine will
+ * soon remove the copy.
+ */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
 }
@@ -66,7 +69,7 @@ const diskOf = createBatch(readDisks);
 
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Records missing copies in the database. */
+/** Returns whether each copy is on its disk. If a copy is missing, updates the database. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
@@ -82,7 +85,10 @@ async function findCopy(ctx: Context, file: TapeFile): Promise<{ path: string; i
   return (await isThere(ctx, copy)) ? { path: disk.mountpoint + copy.path, isReachable } : null;
 }
 
-/** Returns null if path rules forbid the caller to fetch the file. */
+/**
+ * Returns the disk that contains the file's copy. Returns null if there is no copy, or if path rules forbid the caller
+ * to fetch the file.
+ */
 async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
   const diskId = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
   return diskId === null ? null : ((await diskOf(ctx, diskId)) ?? null);
@@ -284,7 +290,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumed before receiving all current stages would miss some stages
+      // a client can resume only after receiving all current stages: otherwise, it would miss some of them
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

@@ -139,7 +139,7 @@ interface PageQuery {
   skip: number;
 }
 
-/** Reads a page of a Prisma connection, starting at a key instead of an offset. */
+/** Reads a page of a Prisma connection. Finds the first row of the page by its key instead of its offset. */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
   key: ListKey<Key>,

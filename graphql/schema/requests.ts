@@ -131,7 +131,8 @@ export const RequestType = builder.prismaNode('Request', {
     hasMoreExcluded: t.boolean({
       description:
         'Whether the request excludes other files, not counted in `filesRefused` or `filesOverLimit`. They join when there is room.',
-      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // size 0 means unknown
+      // a size of 0 means that the size is unknown
+      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0,
     }),
     filesAtPrimaryPath: t.int({
       description: 'The number of its files on disk at their primary path, which is not on a restore disk.',

@@ -15,7 +15,8 @@ export interface Params {
 }
 
 /**
- * Returns the media type that the client prefers. Returns undefined if the client accepts none of the types in UTF-8.
+ * Returns the media type that the client prefers. Returns undefined if the client accepts none of the types, or does
+ * not accept UTF-8.
  */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));

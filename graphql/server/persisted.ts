@@ -27,7 +27,7 @@ interface Documents {
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status the HTTP status; 200 if the client's protocol reports errors with status 200 */
+  /** @param status the HTTP status; Apollo's protocol reports some errors with status 200 */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;

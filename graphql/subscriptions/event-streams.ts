@@ -52,8 +52,8 @@ export interface Pipeline {
 }
 
 /**
- * Limits for streams. Without `take`, the number of streams is unlimited. Without `keep`, the size of subscriptions is
- * unlimited.
+ * Limits for streams. If `take` is missing, the number of streams is unlimited. If `keep` is missing, the size of
+ * subscriptions is unlimited.
  */
 export interface StreamLimits {
   /**
@@ -63,7 +63,7 @@ export interface StreamLimits {
    */
   take?: (req: Request) => () => void;
   /**
-   * Counts the characters of a subscription's text, which stays in memory, against the caller's limit.
+   * Counts a subscription's text against the caller's limit, because the text stays in memory.
    * @returns a function that stops counting the characters
    */
   keep?: (req: Request, characters: number) => () => void;
@@ -200,7 +200,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // graphql-sse keeps the id of a rejected operation
+    // free the id of a rejected operation, because graphql-sse does not free it
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -287,7 +287,7 @@ export class EventStreams {
 
   private admit(exchange: StreamCall): void {
     const { req, stream, params } = exchange;
-    // a request for a persisted document contains only the id, so the document itself is larger
+    // if the request contains only the id of a persisted document, use the size of the document
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);

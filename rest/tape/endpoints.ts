@@ -69,7 +69,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** Request id that gfal2 sends if the user gives none. */
+/** Request id that gfal2 sends if the user gives no request id. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {

@@ -46,8 +46,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a request body in the REST contract's format. Accepts any Content-Type, and a bare object instead of an array
- * of one object.
+ * Reads a request body in the REST contract's format. Accepts any Content-Type. The body can be an array of one object,
+ * or the object alone.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -62,7 +62,10 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
   return parse(schema, object);
 }
 
-/** Maximum number of characters in a path from a client. The longest logical path fits even when percent-encoded. */
+/**
+ * Maximum number of characters in a path from a client. Even the longest logical path, with percent-encoding, is
+ * shorter.
+ */
 const MOST_GIVEN = 8192;
 
 const filledString = string

@@ -42,7 +42,10 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** Returns the known times of a request's progress. */
+/**
+ * Returns the times at which a request reached each stage of its progress. Omits stages that the request has not
+ * reached.
+ */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,
@@ -94,7 +97,7 @@ const contractNames = new Map([
   ['notifyOnLastFile', 'notify_on_last_file'],
 ]);
 
-/** Calls `work`. Replaces input field names in errors with the REST contract's names. */
+/** Calls `work`. If an error names an input field, replaces the field's name with the name in the REST contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -34,8 +34,8 @@ export function sendError(res: Response, error: unknown): void {
 }
 
 /**
- * Pages of a list. The sender reports to `took` how many bytes the client has read. The list aborts when `signal`
- * aborts.
+ * Pages of a list. The sender calls `took` with the number of bytes that the client has read. The sender stops when
+ * `signal` aborts.
  */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;

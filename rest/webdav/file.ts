@@ -217,7 +217,7 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** Returns NaN for an absent header, because comparisons with NaN are false. */
+/** Parses a date header. Returns NaN if the header is absent, because every comparison with NaN is false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /**
@@ -286,7 +286,8 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: WantedDige
     ),
   );
   return {
-    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // davix cannot find a value after a space
+    // no spaces, because davix would not find a value after a space
+    ...(inWords.length > 0 && { Digest: inWords.join(',') }),
     ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
   };
 }

@@ -19,7 +19,7 @@ import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
   isTrial: boolean;
-  /** Directory of the archive paths, which are links to copies. */
+  /** Directory in which each archive path is a link to the copy of a file. */
   archiveRoot: string;
 }
 

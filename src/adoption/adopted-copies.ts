@@ -73,8 +73,9 @@ export interface TakenCopy extends NewCopy {
 }
 
 /**
- * Moves files to RESTORED and records their copies. Skips files whose catalogue rows have changed since the check.
- * @returns the ids of the moved files
+ * Changes the stage of files to RESTORED, and records their copies. Skips files whose catalogue rows have changed since
+ * the check.
+ * @returns the ids of the files whose stage was changed
  */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);

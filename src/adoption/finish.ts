@@ -48,7 +48,7 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/** An engine later removes the copies of files that move back to ONTAPE. */
+/** Releases the adopted copies that no request contains. An engine later removes the copies from disk. */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];

@@ -90,7 +90,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
 }
 
-/** Warns if other users may read the file to which standard output, and thus the token, is written. */
+/** Warns if other users can read the file to which standard output, and thus the token, is written. */
 function warnIfReadable(): void {
   const { fd } = stdout();
   if (fd === undefined) return;

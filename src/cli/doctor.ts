@@ -32,7 +32,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Sets exit code 1 if any finding remains unrepaired. */
+/** Runs the checks and prints the findings. The exit code is 1 if any finding has not been repaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));

@@ -17,7 +17,7 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   transfer: Explicit<Parsed['transfer']>;
 };
 
-/** Limits that are not settings, because normal use does not reach them. */
+/** Limits that a site cannot configure, because normal use does not reach them. */
 const fixedLimits = {
   /** Maximum total size of all HTTP request bodies in memory, in MB. */
   bodiesMb: 256,

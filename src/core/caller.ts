@@ -27,7 +27,10 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token limits the caller to the token's scopes. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files, and may change the requests that the caller made. */
+  /**
+   * Users for whom the caller may create requests. The caller may also change the requests that it created for these
+   * users.
+   */
   acts: Quotas;
   /** Users for whom the caller may change all requests, including other callers' requests. */
   manages: Quotas;

@@ -1,7 +1,7 @@
 /**
- * Returns a signal that aborts when one of `signals` aborts, or, with a TimeoutError, at the deadline. The caller must
- * call `end` after its work. `AbortSignal.timeout` is unsuitable, because on Node.js 20 its timer can be
- * garbage-collected while `AbortSignal.any` uses the signal.
+ * Returns a signal that aborts when one of `signals` aborts. At the deadline, the signal aborts with a TimeoutError.
+ * The caller must call `end` after its work. `AbortSignal.timeout` is unsuitable, because on Node.js 20 its timer can
+ * be garbage-collected while `AbortSignal.any` uses the signal.
  */
 export function startDeadline(
   milliseconds: number,

@@ -138,7 +138,7 @@ export class InUseError extends UserError {
 
 /**
  * A temporary failure. `away` means that the database does not respond. `busy` means that the operation took too long,
- * or found no free capacity.
+ * or that too many other operations are running.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -183,9 +183,9 @@ export function quote(value: string): string {
 }
 
 /**
- * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might resolve
- * itself, and a PERMANENT error would recur. The cartridge causes a MEDIA error, a full disk a SPACE error, and a site
- * rule a POLICY error.
+ * Classes of recall errors, which determine whether Tapegate retries a failed recall. A TRANSIENT error might not
+ * recur, but a PERMANENT error would. A damaged cartridge causes a MEDIA error. A full disk causes a SPACE error. A
+ * rule of the site causes a POLICY error.
  */
 export const errorClasses = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'] as const;
 

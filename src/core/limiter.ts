@@ -12,7 +12,7 @@ export class Limiter {
   /** Waiting calls by key. The first call of the first key is admitted next. */
   private readonly lines = new Map<string, Set<WaitingCall>>();
 
-  /** @param most the limit, for example a number of calls or bytes. A call that costs more than the limit runs alone */
+  /** @param most the maximum total cost of running calls, for example in bytes. A call that costs more runs alone */
   constructor(most: number) {
     this.most = most;
   }
@@ -39,7 +39,10 @@ export class Limiter {
     this.holders++;
   }
 
-  /** Subtracts the cost of a call. Resets the sum when no call is running, so that rounding errors cannot add up. */
+  /**
+   * Subtracts a finished call's cost from the total. Sets the total to 0 when no call is running, so that rounding
+   * errors cannot add up.
+   */
   private remove(cost: number): void {
     this.holders--;
     this.taken = this.holders === 0 ? 0 : this.taken - cost;

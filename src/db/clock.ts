@@ -11,14 +11,14 @@ import { timeOf } from '../core/time.js';
 const DRIFT = 0.1;
 
 /**
- * Largest backward step of the server's clock that counts as small, in microseconds. After a small step, `now` repeats
- * its last time.
+ * Largest backward step of the server's clock that counts as small, in microseconds. After a small step, `now` returns
+ * the same time until the server's clock has caught up.
  */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * Maximum change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger change is a
- * jump.
+ * Maximum plausible change, in seconds, of the server's clock relative to this host's clock in ten minutes. A larger
+ * change counts as a jump of the server's clock.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;

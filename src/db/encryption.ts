@@ -21,12 +21,12 @@ const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 
 export interface Encryption {
   url: string;
-  /** Returns whether the server refused the first `sslmode`, and the caller must try the second mode. */
+  /** Returns whether the caller must try the second `sslmode`, because the server refused the first one. */
   learn(error: unknown): boolean;
   recordConnected(): void;
   /**
-   * Returns an error that names the remedy if the server does not support TLS and this process has never reached it.
-   * Returns any other error unchanged.
+   * If the server does not support TLS, and this process has never connected to it, returns an error that names the
+   * remedy. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }

@@ -89,7 +89,7 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** Returns a statement to send together with the session settings, which saves a round trip. */
+  /** Returns a statement that the client sends together with the session settings, to save a round trip. */
   protected question(): string {
     return '';
   }
@@ -133,7 +133,7 @@ const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
-/** Adds the remedy to an error about a setting that the site has set and the role is not allowed to change. */
+/** Adds the remedy to an error about a setting that the database role is not allowed to change. */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
@@ -199,7 +199,9 @@ export class Line {
         if (this.expected !== undefined) refuseOther(answer?.rows[0]?.database, this.expected);
       }
 
-      /** Converts the error of an 'error' event, which reports to the pool that a connection broke during a query. */
+      /**
+       * Converts the error in an `error` event. The event reports to the pool that the connection broke during a query.
+       */
       // biome-ignore lint/suspicious/noExplicitAny: the declaration of emit() uses any
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));

@@ -130,6 +130,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
 }
 
 /**
+ * Rejects a database that is too new for this version of Tapegate.
  * @param program name of the newest migration in this version of Tapegate
  * @throws Error if the database has a migration that works only with newer versions
  */

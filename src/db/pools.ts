@@ -26,10 +26,11 @@ export interface Database {
   pool: pg.Pool;
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * Connections for long lists, which are read at the client's pace. Not pipelined, because COPY cannot be pipelined.
+   * Connections for reading long lists at the client's pace. Queries are not pipelined, because COPY cannot be
+   * pipelined.
    */
   streamPool: pg.Pool;
-  /** Connections for imports. Not pipelined, because imports use COPY. */
+  /** Connections for imports. Queries are not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   longReads: LongReads;
   /** Limiter for main-pool queries that try to read a list within a second. */
@@ -46,14 +47,14 @@ export interface Database {
    * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
    */
   vitalPool: pg.Pool;
-  /** Returns the main pool, or the vital pool while all of the main pool's connections are in use. */
+  /** Returns the main pool. If all connections of the main pool are in use, returns `vitalPool`. */
   urgentPool(): pg.Pool;
   /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds fails. */
   vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
-  /** Class for connections outside the pools. Its constructor takes `config`. */
+  /** Class for connections outside the pools. Pass `config` to its constructor. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
   /** Rejects, after this call, connections to a database with a different identity. */

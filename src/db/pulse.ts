@@ -33,7 +33,9 @@ const TOO_MANY_CONNECTIONS = '53300';
 const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
 
 interface Listener {
-  /** Called whenever a connection begins to listen. Notifications sent before this call might have been missed. */
+  /**
+   * Called whenever a connection begins to listen. The process might have missed notifications that were sent earlier.
+   */
   onBegin(): void;
   onNotification(payload: string | undefined): void;
   onEnd(): void;
@@ -48,7 +50,7 @@ export class Pulse {
   private readonly listeners = new Set<Listener>();
   private listening: pg.Client | undefined;
   private lostAt: number | undefined;
-  /** Number of steps since the last answer. */
+  /** Number of steps (`STEPS`) that have passed since the last answer. */
   private silence = 0;
   private isClosed = false;
   private wake = () => {};
@@ -71,7 +73,7 @@ export class Pulse {
 
   /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // drop the connection when `run` ends, because `run` might open one even after `close` was called
+    // drop the connection when `run` ends, because `run` might open a connection even after a call of `close`
     this.running = this.run().finally(() => this.drop());
   }
 

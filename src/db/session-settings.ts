@@ -11,7 +11,10 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** The only existing value that this setting overwrites; undefined if it overwrites any value. */
+  /**
+   * The value that Tapegate overwrites; other values stay unchanged. If `replaces` is undefined, Tapegate overwrites
+   * any value.
+   */
   replaces?: string;
 }
 

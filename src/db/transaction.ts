@@ -92,7 +92,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
     broken = false;
     return result;
   } catch (error) {
-    // test the connection, which is still usable if PostgreSQL or the caller reported the error
+    // check whether the connection still works: a rejected statement or an error in `work` does not break it
     broken = !(await client.query('SELECT 1').then(
       () => true,
       () => false,
@@ -160,7 +160,7 @@ class TransactionSession {
   private readonly client: pg.PoolClient;
   private readonly run: TransactionRun;
   private state: 'idle' | 'beginning' | 'open' = 'idle';
-  /** Number of statements that wait for the answer to the previous statement. */
+  /** Number of statements that have not been sent yet, because they wait for the answer to an earlier statement. */
   private waiting = 0;
   private last: Promise<unknown> = Promise.resolve();
   /** Error of the first failed statement. Later statements fail only as a consequence. */

@@ -61,7 +61,7 @@ function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the id of the current user if this host does not know the user's name. */
+/** Returns the name of the current user, or the user's id if this host does not know the name. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

@@ -32,7 +32,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Renews a token from an identity provider shortly before it expires. */
+/** Returns the server's stored token. If an identity provider issued the token, renews it shortly before it expires. */
 async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
   const stored = readStoredToken(url, env);
   if (!stored || !isDue(stored)) return stored?.token;

@@ -152,8 +152,8 @@ export interface Target {
 type Options = ReturnType<typeof optionsOf>;
 
 /**
- * Returns the options for a call to the OAuth library. Allows plain HTTP only to this host, as `isTrustworthyUrl` has
- * checked.
+ * Returns the options for a call to the OAuth library. Allows plain HTTP if the issuer's URL uses http, because
+ * `isTrustworthyUrl` accepts such a URL only on this host.
  */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
@@ -299,8 +299,8 @@ export async function logInByDevice(
 }
 
 /**
- * Returns the lines that tell the user where to log in. Omits an untrustworthy URL with the code, because the user can
- * type the code.
+ * Returns the lines that tell the user where to log in. If the URL that includes the code is not trustworthy, omits
+ * this URL, because the user can type the code.
  * @throws CommandError if the login page does not use https, or a time is not valid
  */
 export function describeLogin(issuer: string, device: DeviceAuthorizationResponse): string[] {

@@ -92,8 +92,8 @@ export function openLogFile(descriptor = 2): DestinationStream {
 /**
  * Opens the database, event feed and log of a process, without migrating the schema. The caller must start the
  * database's pulse with `db.pulse.start`.
- * @param bounds `poolSize` limits a child process's database connections; the log goes to `logTo`, by default standard
- * error
+ * @param bounds `poolSize` is the maximum number of database connections of a child process; `logTo` receives the log,
+ * by default standard error
  */
 export function attach(
   config: Config,

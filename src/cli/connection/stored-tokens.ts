@@ -31,8 +31,8 @@ export interface Login {
 }
 
 /**
- * Milliseconds before its end at which a token is renewed. A token with a lifetime below two minutes is renewed after
- * half its lifetime.
+ * How many milliseconds before its expiry a token is renewed. A token with a lifetime below two minutes is renewed
+ * after half its lifetime.
  */
 const RENEW_MS = 60_000;
 

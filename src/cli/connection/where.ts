@@ -39,7 +39,10 @@ export function findOperatedSite(): string {
   return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? LOCAL : readUrl();
 }
 
-/** A token also configures a gateway, because the command must act as the token's user. */
+/**
+ * Returns whether the user has configured a gateway. A token also counts as a configured gateway, because the command
+ * must act as the token's user.
+ */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
   if (TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return true;
@@ -58,7 +61,9 @@ function hasDatabase(): boolean {
   }
 }
 
-/** Runs an operator's command, with one function for the database and another for a gateway. */
+/**
+ * Runs an operator's command: calls `local` to work directly on the database, or `remote` to work through a gateway.
+ */
 export async function operate<Done>(ways: {
   local(ctx: Context): Promise<Done>;
   remote(url: string): Promise<Done>;

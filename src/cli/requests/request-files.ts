@@ -95,7 +95,7 @@ export function atPrimaryPath(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary path`;
 }
 
-/** Released files might still be on disk. */
+/** Returns whether all files of a request have been released. Released files might still be on disk. */
 export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 interface Directories {
@@ -287,7 +287,10 @@ async function readParts(url: string, id: number) {
 
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_POSITION'];
 
-/** Returns the queue-wide reasons why a request's files wait, each with the number of affected files. */
+/**
+ * Returns why a request's files wait, with the number of files for each reason. Omits reasons that are not in
+ * `QUEUE_REASONS`.
+ */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

@@ -68,7 +68,10 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-/** Returns undefined if the label already shows the requested pattern or paths. */
+/**
+ * Describes which files the user requested. Returns undefined if the label already shows the requested pattern or
+ * paths.
+ */
 async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;

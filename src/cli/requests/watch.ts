@@ -123,8 +123,8 @@ interface View {
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints a time range for the request's planned end above the bar. Prints another range only if the planned end leaves
- * the printed range.
+ * Prints, above the progress bar, the range of times at which the request is expected to finish. Prints a new range
+ * only if the planned end is outside the range that was printed last.
  * @param now the server's time, because this host's clock might be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {

@@ -97,7 +97,7 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
 /** Milliseconds within which two signals count as one. npm forwards a Ctrl-C that the terminal has already sent. */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal that asks the process to stop. A second signal safely ends the process immediately. */
+/** Resolves at the first signal that asks the process to stop. A second signal ends the process immediately. */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {
@@ -113,7 +113,10 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Returns the log's destination: the command's own standard error if another program runs the command. */
+/**
+ * Returns where a command writes its log. If `runWith` runs the command, the log goes to the command's own standard
+ * error.
+ */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

@@ -10,7 +10,10 @@ export interface RequestedFiles {
   filesRefused: number;
 }
 
-/** Returns how many requested paths are not in the catalogue, or do not fit into the quota. */
+/**
+ * Returns the total number of requested paths that are not in the catalogue, and of files that do not fit into the
+ * quota.
+ */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 

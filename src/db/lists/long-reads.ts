@@ -116,8 +116,9 @@ export class LongReads {
   }
 
   /**
-   * For each waiting reader, takes a slow reader's slot, preferably from the caller with the most slots. If the waiting
-   * reader's caller has slots, takes a slot only from the same caller or from a caller with more slots.
+   * For each waiting reader, ends a slow reader and so frees its slot. Prefers readers of the caller with the most
+   * slots. If the waiting reader's caller already has slots, ends only readers of the same caller, or of callers with
+   * more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];
@@ -154,7 +155,7 @@ export interface LeastPace {
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** When the reader got the current page; undefined while the reader waits for a page. */
+  /** When the current page was passed to the reader. Undefined while the reader waits for the next page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {

@@ -126,8 +126,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `index` if the statement uses an index on one core; `scan` if the statement reads a whole large table,
- * which may take only 200 ms
+ * @param by `index` if the statement uses an index on one core; `scan` if the statement reads a whole large table. A
+ * scan may take only 200 ms
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,

@@ -15,16 +15,16 @@ interface TextList {
   item: Sql;
   order: Sql;
   /**
-   * A faster variant of `rows` without access checks. The variant returns no rows if the SQL condition `isFree` is
-   * false, because the caller might not be allowed to see all rows.
+   * A faster variant of `rows` without access checks, for callers that may see all rows. `isFree` is the SQL condition
+   * that the caller may see all rows. If the condition is false, the variant returns no rows.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if only a few rows match. */
   isScan?: boolean;
   isPlannedOnce?: boolean;
   /**
-   * Splits a slow search into two queries. `key` selects only integer keys, and `rows` later reads the rows with these
-   * keys.
+   * Splits a slow search into two queries. The first query selects only each row's integer `key`. The second query
+   * reads the `rows` with these keys.
    */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
@@ -104,7 +104,8 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Limits the number of rows before sorting, because an ordered index scan takes a long time if only a few rows match.
+ * Limits the number of rows before sorting. Otherwise, PostgreSQL might scan an index in sort order, which takes long
+ * if only a few rows match.
  */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}

@@ -25,13 +25,13 @@ interface StandbyStatus {
   behindBytes: bigint | undefined;
 }
 
-/** Problem text for a standby that only lags behind the primary; never logged. */
+/** Problem of a standby that has not replayed all changes of the primary yet. This problem is not logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 const LOST_MS = 5000;
 const ANSWER_MS = 100;
 const STEP_MS = { first: 1, last: 20 };
-/** Log that discards the messages about a standby's connections and clock. */
+/** A log that discards all messages. Used for a standby's connections and clock. */
 const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {

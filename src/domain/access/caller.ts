@@ -1,6 +1,6 @@
 /**
- * A caller, as the operation `showCaller` shows it. If authentication is optional, only this operation shows callers
- * whether their tokens were accepted.
+ * Implements the operation `showCaller`, which returns the caller's own name, roles and authentication method. If
+ * authentication is optional, only this operation shows callers whether their tokens were accepted.
  */
 import type { Caller } from '../../core/caller.js';
 import type { Context } from '../context.js';

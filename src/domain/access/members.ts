@@ -1,4 +1,7 @@
-/** Members of a quota may create requests that count against it. Managers may also change other members' requests. */
+/**
+ * Manages the members of quotas. Members may create requests that are charged to the quota. Managers may also change
+ * other members' requests.
+ */
 
 import { hasQuota } from '../../core/caller.js';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -46,7 +49,7 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
 }
 
 /**
- * Adds a member or a manager, or changes one into the other.
+ * Adds a member to a quota, or changes whether a member is a manager.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {

@@ -43,7 +43,7 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/** Selects the first path in a range, in byte order, that the caller may list. */
+/** Returns SQL that selects the first path in byte order, within a range, that the caller may list. */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;

@@ -6,7 +6,10 @@ import { codeOf, logFailure, messageOf } from '../../core/errors.js';
 import type { Database } from '../../db/pools.js';
 import { type Sql, sql } from '../../db/sql.js';
 
-/** Kind of object that an action changes. NONE stands for the whole service, or for an unknown object. */
+/**
+ * Kind of object that an action changes. NONE means that the action concerns the whole service, or that the object is
+ * unknown.
+ */
 export type AuditKind =
   | 'REQUEST'
   | 'QUOTA'

@@ -22,8 +22,8 @@ import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from '
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Operations that do not get a limiter slot from `audited`, because they take slots themselves or do not lock shared
- * rows.
+ * Operations for which `audited` does not take a limiter slot. Some take slots themselves; the others do not lock rows
+ * that other operations need.
  */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',

@@ -80,8 +80,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that both copies of the file `f` have failed: the first copy in a live request, and the second copy
- * with an error in the catalogue.
+ * SQL condition that neither tape copy of the file `f` can be read. For the first copy, a file in a live request has
+ * failed. For the second copy, the catalogue records an error.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}

@@ -1,4 +1,4 @@
-/** Moves files from stage to stage. No other module changes a file's stage. */
+/** Changes the stages of files. No other module changes a file's stage. */
 
 import type { Move } from '../../core/stages.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
@@ -40,8 +40,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Moves files that are still in the stage `from`, and records events in the same transaction. A single update writes a
- * file's stage and copy, because each update writes all indexes.
+ * Changes the stage of files that are still in the stage `from`, and records the events in the same transaction. A
+ * single update writes a file's stage and copy, because each update writes all indexes.
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,
