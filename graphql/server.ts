@@ -187,7 +187,8 @@ type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResu
 
 /**
  * Limits a caller's concurrent queries. If no slot becomes free in time, the response has status 503 and a
- * `Retry-After` header. Mutations take their slots in src/domain, because mutations can wait much longer for locks.
+ * `Retry-After` header. Mutations are limited separately (src/domain/audit/audited.ts), because they can wait much
+ * longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {

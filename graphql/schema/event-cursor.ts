@@ -1,6 +1,6 @@
 /**
- * Resumes streams of server-sent events after a lost connection. The client sends the id of the last event that it
- * received in the request header `Last-Event-ID`.
+ * Resumes streams of server-sent events after a lost connection. In the request header `Last-Event-ID`, the client
+ * sends the id of the last event that it received.
  */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
@@ -8,7 +8,7 @@ import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** Id of the last event sent to the client. Undefined if a client cannot resume after that event. */
+  /** Id of the last event sent to the client. If a client cannot resume after that event, the id is undefined. */
   eventId?: bigint | undefined;
 }
 

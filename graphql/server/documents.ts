@@ -42,8 +42,8 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same alias or name in a document, because validation compares each pair. Fields
- * that have neither arguments nor subfields do not count.
+ * Maximum number of fields with the same alias or name in a document. Validation compares each pair of such fields.
+ * Fields that have neither arguments nor subfields do not count.
  */
 const MAX_REPEATS = 50;
 
@@ -236,7 +236,7 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** `limit` names the setting that configures an exceeded limit; undefined if the limit is fixed. */
+/** Describes by how much a document exceeds a limit. If a setting configures the limit, `limit` names the setting. */
 interface Excess {
   limit?: string;
   found: number;

@@ -1,4 +1,7 @@
-/** Executes GraphQL operations in a process that has opened the database. Results are the same as a gateway's. */
+/**
+ * Executes GraphQL operations in a process that has opened the database. The results are the same as those that a
+ * gateway returns.
+ */
 import { type ExecutionResult, execute, GraphQLError, parse, subscribe } from 'graphql';
 import { UnavailableError, UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';

@@ -93,8 +93,8 @@ async function removeOldNames(
 }
 
 /**
- * Result of removing an old name. `gone` means that the old name did not exist, or is now the name of the file's
- * current copy.
+ * Result of removing an old name. `gone` means that no removal was necessary: the old name did not exist, or is now the
+ * name of the file's current copy.
  */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';

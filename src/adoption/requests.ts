@@ -31,7 +31,10 @@ interface SourceRequest {
 
 const PAGE = 1000;
 
-/** The django-nla_control user whose requests verify new files. Tapegate verifies new files without requests. */
+/**
+ * Name of the django-nla_control user that creates requests in order to verify new files. Tapegate does not need such
+ * requests to verify new files.
+ */
 const CHECKING_USER = '_VERIFY';
 
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;

@@ -101,7 +101,7 @@ export function readSourceTime(text: string | null): string | null | undefined {
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest request id that an adoption accepts. About 200 million larger 32-bit ids remain for new requests. */
+/** Largest request id that an adoption accepts. For new requests, about 200 million larger 32-bit ids remain free. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**

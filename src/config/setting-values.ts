@@ -51,7 +51,7 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that clients may call without credentials, from any address unless `ranges` is set. */
+/** An endpoint that clients may call without credentials. If `ranges` is set, only from addresses in these ranges. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;

@@ -22,7 +22,10 @@ const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** Returns an issue that is reported as `<variable> must be <message>`, without the invalid value. */
+/**
+ * Returns an issue whose error message is `<variable> must be <message>`. The error message does not contain the
+ * invalid value.
+ */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>

@@ -1,6 +1,6 @@
 /**
  * A pool of buffers, called blocks, for file data in flight. Without the pool, garbage collection made engines four
- * times slower. Each block has one owner, which may return the block to the pool.
+ * times slower. Each block has one owner. Only the owner may return the block to the pool.
  */
 
 /** Size of a block in bytes. A block fits in processor caches. */

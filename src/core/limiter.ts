@@ -19,7 +19,7 @@ export class Limiter {
 
   /**
    * Waits until there is capacity for a call.
-   * @param late ends the wait with `late.error` after `late.ms` milliseconds; by default, the wait is unlimited
+   * @param late after `late.ms` milliseconds, the call is rejected with `late.error`; by default, the wait is unlimited
    * @returns a function that releases the capacity; calling the function again has no effect
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {

@@ -1,6 +1,6 @@
 /**
- * Counts and times events for a process's metrics. Labels never contain users, paths or addresses, because callers must
- * not be able to increase the number of label values.
+ * Counts events, and measures durations, for the metrics of a process. Labels never contain users, paths or addresses,
+ * because callers must not be able to increase the number of label values.
  */
 
 const ENGINE_PARTS = ['drive', 'jobs'] as const;

@@ -6,7 +6,7 @@
  * - A request's lock covers its request files and unresolved paths. A file's lock covers its verification results, but
  *   not the verifications that an import or `verifyAgain` removes. A webhook's lock covers its messages.
  * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. A
- *   transaction that takes or returns a claim to remove a copy locks the claim last.
+ *   transaction that creates or deletes an engine's claim to remove a copy locks the claim last.
  * - Two transactions that insert the same paths might wait for each other at the unique index on paths. Imports
  *   therefore insert paths in sorted order, before they take the catalogue's lock. Renaming files to a path that an
  *   import is adding can deadlock with the import.

@@ -21,7 +21,7 @@ export interface Transaction {
   afterCommit(callback: () => void): void;
 }
 
-/** One attempt to run a transaction. Each retry is another run. */
+/** One attempt to run a transaction. Each retry is a new attempt. */
 export interface TransactionRun {
   name: string;
 }
@@ -47,8 +47,8 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Names of transactions that might handle ten million files. Each of their statements may take up to an hour. Waits for
- * locks still have the connection's time limit.
+ * Names of transactions that might handle ten million files. Each statement of these transactions may take up to an
+ * hour. The time limit for lock waits stays unchanged.
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',

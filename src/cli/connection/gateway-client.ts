@@ -145,7 +145,10 @@ interface GraphqlResult {
   errors?: unknown;
 }
 
-/** Checks the type of each error, because a server other than Tapegate might send anything. */
+/**
+ * Returns the first error in a response. Returns undefined if the value is not a valid error, because a server other
+ * than Tapegate might send anything.
+ */
 function findError(errors: unknown): GraphqlError | undefined {
   const error = Array.isArray(errors) ? errors[0] : undefined;
   return typeof error?.message === 'string' ? error : undefined;
@@ -201,7 +204,7 @@ export function findFailure(result: object): Failed | undefined {
 
 /**
  * Returns the result of a successful operation.
- * @param own the command's names for arguments, by GraphQL field name
+ * @param own maps the names of GraphQL fields to the names of the command's arguments
  * @throws CommandError with the message of a failed operation; UsageError if the failure names an input field
  */
 export function unwrapResult<Result extends object>(

@@ -56,7 +56,7 @@ interface WatchOptions extends OutputOptions, PathsOptions {
 /**
  * Shows a request's progress until the request finishes, and then prints the directories that contain the restored
  * files.
- * @throws CommandError with exit code 3 if the request ended without all its files
+ * @throws CommandError with exit code 3 if the request ended, but some of its files were not restored
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;

@@ -2,8 +2,8 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { commandState, environment } from './io.js';
 
 /**
- * Exit codes of commands. Code 3 means that a request ended without all its files. Code 4 means that the server does
- * not answer. Shells also use code 130 for SIGINT.
+ * Exit codes of commands. Code 3 means that a request ended, but some of its files were not restored. Code 4 means that
+ * the server does not answer. Shells also use code 130 for SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
@@ -91,7 +91,7 @@ export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, 
 
 /**
  * Replaces a GraphQL field name at the start of a message with the name of the command's option.
- * @param own the command's names for arguments, by GraphQL field name
+ * @param own maps the names of GraphQL fields to the names of the command's arguments
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES.get(field) ?? optionOf(field);

@@ -57,7 +57,7 @@ const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no eng
 
 /**
  * Describes when a request will be complete.
- * @param why reason from the server if the end of the request is unknown
+ * @param why if the end of the request is unknown, the reason that the server returned
  * @param nextTry time of the next attempt to restore a failed file
  */
 export function formatEnd(

@@ -43,7 +43,7 @@ const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
 /**
- * IPv6 prefixes of addresses that contain an IPv4 address. Each has the index of the 16-bit group where the IPv4
+ * IPv6 prefixes of addresses that contain an IPv4 address. `at` is the index of the 16-bit group at which the IPv4
  * address begins.
  */
 const CONTAINING: [prefix: string, at: number][] = [

@@ -1,7 +1,7 @@
 /**
- * Limits how many long lists are read at the same time. A caller gets at most as many slots as remain free for other
- * callers. While readers wait, the slowest readers lose their slots, so that a few slow readers cannot block all long
- * lists. Transactions that write also use slots, but never lose their slots.
+ * Limits how many long lists are read at the same time. A caller gets another slot only if the caller uses fewer slots
+ * than are free. While readers wait, the slowest readers lose their slots, so that a few slow readers cannot block all
+ * long lists. Transactions that write also use slots, but never lose their slots.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../../core/errors.js';
 

@@ -54,8 +54,8 @@ export class Standbys {
   }
 
   /**
-   * Returns the next usable standby, round robin. Returns undefined if no standby is usable, or if the chosen standby
-   * does not receive all committed changes in time.
+   * Returns the next usable standby. The standbys take turns. Returns undefined if no standby is usable, or if the
+   * chosen standby does not receive all committed changes in time.
    */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);

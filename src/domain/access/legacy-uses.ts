@@ -23,8 +23,8 @@ export interface CountedUses {
 
 /**
  * Adds counts of unauthenticated requests and deletes old counts, in one statement. Stores a user name only if the user
- * has a quota, because callers could invent names. Locks these users' quotas, so that no user is purged before the
- * commit.
+ * has a quota, because callers could invent names. Locks the quotas of these users, so that no user can be purged
+ * before the commit.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

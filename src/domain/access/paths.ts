@@ -11,7 +11,7 @@ export function isRuled(caller: Caller): boolean {
 }
 
 /**
- * Returns the user and the groups whose path rules decide whether a file can be added to the caller's requests later.
+ * Returns the user and the groups whose path rules decide which files can later be added to the caller's requests.
  * `ruledGroups` is null if no path rules apply to the caller.
  */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {

@@ -70,7 +70,10 @@ export function findUnknownOperation(name: string): string | undefined {
 const DAY_SECONDS = 24 * 3600;
 const STEP = 5000;
 
-/** Deletes audit rows older than `TAPEGATE_AUDIT_DAYS` days. Several engines can delete audit rows at the same time. */
+/**
+ * Deletes audit rows that are more than `TAPEGATE_AUDIT_DAYS` days old. Several engines can delete audit rows at the
+ * same time.
+ */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {

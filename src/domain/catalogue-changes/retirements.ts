@@ -80,8 +80,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * SQL condition that neither tape copy of the file `f` can be read. For the first copy, a file in a live request has
- * failed. For the second copy, the catalogue records an error.
+ * SQL condition that neither tape copy of the file `f` can be read. The restore of the first copy has failed in a live
+ * request, and the catalogue records an error for the second copy.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}

@@ -117,7 +117,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // the new cartridge has the same bytes: copies on disk stay valid, and checksums detect a damaged cartridge
+  // keep copies on disk and checksums, because the new cartridge contains the same bytes
   await tx.query(
     sql`UPDATE tape_file f SET
           volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
