@@ -292,7 +292,10 @@ export function findExcess(
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
-/** Returns the variables' values. If several are invalid, returns only the first error, because each message contains the whole invalid value. */
+/**
+ * Returns the variables' values. If several values are invalid, returns only the first error, because each message
+ * contains the whole invalid value.
+ */
 export function readVariables(
   schema: GraphQLSchema,
   { variableDefinitions = [] }: OperationDefinitionNode,

@@ -12,7 +12,7 @@ interface Facts {
   role: string;
   encoding: string;
   hasTables: boolean;
-  /** Schema that contains Tapegate's tables, if `public` does not contain them. */
+  /** Schema that contains Tapegate's tables. Null if `public` contains the tables. */
   otherSchema: string | null;
   trigramSchema: string | null;
   mayUse: boolean | null;

@@ -1,4 +1,7 @@
-/** Opens the file that an import reads. For another system's list, options supply the values that the list lacks. */
+/**
+ * Opens the file that an import reads. If another system wrote the list, command options supply the values that the
+ * list lacks.
+ */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -101,7 +104,10 @@ const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** Number of the file's first line, counted across all files of the inventory; infinity until the file is read. */
+  /**
+   * Number of the file's first line, counted across all files of the inventory. Infinity if the file has not been read
+   * yet.
+   */
   first: number;
 }
 

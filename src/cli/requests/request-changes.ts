@@ -104,7 +104,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 /**
- * Continues after a request that the server refuses to cancel.
+ * Cancels requests. If the server refuses to cancel one of the requests, continues with the next request.
  * @throws CommandError that lists all failures
  */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {

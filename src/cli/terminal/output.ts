@@ -53,7 +53,7 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
   else printTable(header, rows.map(cells));
 }
 
-/** Prints a line to standard output, or to standard error if standard output is for scripts. */
+/** Prints a line to standard output. If scripts read standard output, prints the line to standard error instead. */
 export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
   if (json || printPaths) printToStderr(text);
   else printLine(text);

@@ -1,6 +1,6 @@
 /**
- * Backs up the embedded database while it runs, without locks. A backup contains the cluster's files, and the WAL
- * written during the copy. A replication slot retains the WAL until the backup's connection ends.
+ * Backs up the embedded database while it runs, without locks. A backup contains the cluster's files, and the WAL that
+ * the server writes while the files are copied. A replication slot retains the WAL until the backup's connection ends.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';

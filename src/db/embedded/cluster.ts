@@ -100,7 +100,7 @@ function removePartials(dataDir: string): void {
   const names = fs.readdirSync(directory).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
   const partials = names.map((name) => path.join(directory, name));
   try {
-    // call `rm`, because it does not follow links that the server's user might create during the removal
+    // use the program `rm`, because it does not follow links that the server's user might create during the removal
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
     // another process is still writing a partial cluster, and will remove it

@@ -152,7 +152,9 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** Returns a connected client, or the message of an error that might be temporary. */
+/**
+ * Returns a connected client. If connecting fails with an error that might be temporary, returns the error's message.
+ */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {});
@@ -261,8 +263,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that is stopping but waits for its clients. The clients are Tapegate processes, which in turn
- * wait for the server.
+ * Interrupts a server that waits for its clients before it stops. Otherwise, the clients, which are Tapegate processes,
+ * would in turn wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);

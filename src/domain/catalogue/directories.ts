@@ -38,7 +38,7 @@ export async function listDirectory(ctx: Context, path: string, limit: number): 
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // skip the files below a subdirectory: the next entry sorts after all paths that begin with the subdirectory's path
+  // skip all files below a subdirectory: continue after the last path that begins with the subdirectory's path
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
