@@ -12,7 +12,7 @@ interface Facts {
   role: string;
   encoding: string;
   hasTables: boolean;
-  /** Schema that contains Tapegate's tables. Null if `public` contains the tables. */
+  /** Schema other than `public` that contains Tapegate's tables. Null if there is no such schema. */
   otherSchema: string | null;
   trigramSchema: string | null;
   mayUse: boolean | null;
