@@ -1,8 +1,9 @@
 /**
  * Watches the database server's clock. Each process compares the time that passes on the server's clock with the time
  * that passes on its host (db/clock.ts). If the server's clock jumps, all processes continue from the time before the
- * jump, and the clock is suspended (kind CLOCK). While the clock is suspended, no job deletes, expires or abandons
- * anything. The suspension ends when the clock has been steady for some minutes, or when an operator resumes the clock.
+ * jump, and the clock is suspended (a suspension of kind CLOCK). While the clock is suspended, no job deletes files or
+ * ends requests by age. The suspension ends when the clock has been steady for some minutes, or when an operator
+ * resumes the clock.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -200,7 +201,8 @@ export class ClockWatch {
 
   private async record(own: ClockReading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
-    // after the server's clock has jumped, the host's clock is not stored, because it might have jumped as well
+    // after the server's clock has jumped, do not store the host's time, because the host's clock might have jumped as
+    // well
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(
@@ -233,7 +235,10 @@ export function expectedAfterStart(
   return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
 }
 
-/** Returns this host's clock in seconds since 1970, extrapolated from the first reading; null if unknown. */
+/**
+ * Returns this host's clock in seconds since 1970, extrapolated from the first reading. Returns null if the time is
+ * unknown.
+ */
 function hostSecondsNow(own: ClockReading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }

@@ -56,8 +56,8 @@ export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /**
- * SQL condition that the recall `c` is not running, for queries that look up recalls by file. With a condition on
- * WAITING, PostgreSQL would read the queue's whole index for each file.
+ * SQL condition that the recall `c` is not running, for queries that look up recalls by file. If the condition compared
+ * the state with WAITING, PostgreSQL would read the queue's whole index for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 

@@ -50,7 +50,10 @@ export interface Context {
   checkLibrary: CheckLibrary;
   stagingTermsOf: StagingTermsOf;
   copies: CopyLook;
-  /** The function `recordMissing` from domain/disks/missing.ts, for operations that must not import that module. */
+  /**
+   * The function `recordMissing` from domain/disks/missing.ts. Operations that must not import that module call it
+   * through the context.
+   */
   recordMissing: (ctx: Context, which: Sql) => Promise<Set<bigint>>;
   log: Logger;
   caller: Caller;

@@ -13,7 +13,9 @@ interface Times {
   table: Sql;
   key: Sql;
   thing: Sql;
-  /** Columns with times, each with the longest plausible interval from now. */
+  /**
+   * Columns that contain times. For each column, the longest plausible interval between now and a time in the column.
+   */
   columns: readonly [name: string, most: string][];
   which?: Sql;
   isLease?: boolean;

@@ -42,15 +42,16 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Returns functions that count files, read a page of files by path, or pass all files as JSON objects to a consumer.
+ * Returns three functions. They count files, read a page of files by path, and pass all files as JSON objects to a
+ * consumer.
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
-  // without a filter, subtract the number of withdrawn files from the number of all files: each count reads only an
-  // index
+  // without a filter, subtract the number of withdrawn files from the number of all files, because each of these two
+  // counts reads only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -147,8 +148,8 @@ interface KnownPosition {
 }
 
 /**
- * Finds files by their paths in the library. If two files have the same path in the library, prefers the file on
- * `volume`, and then the renamed file.
+ * Finds files by their paths in the library. If two files have the same path in the library, returns the file on
+ * `volume`. If this rule does not decide, returns the file that was renamed in the catalogue.
  */
 export async function readPositions(
   ctx: Context,

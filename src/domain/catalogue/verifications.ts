@@ -25,8 +25,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. Without a row `w` in
- * the table `verification`, the copy is not verified, because staging the copy might cost money.
+ * Returns the SQL condition that a staging library's copy of the file `f` must be verified now. A copy without a row
+ * `w` in the table `verification` is not verified, because staging the copy might cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -90,7 +90,7 @@ export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
   isTry: boolean;
-  /** Time of the next attempt; undefined if the copy is not retried. */
+  /** Time of the next attempt to verify the copy; undefined if no further attempt follows. */
   notBefore: string | undefined;
 }
 

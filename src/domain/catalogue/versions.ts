@@ -47,7 +47,7 @@ interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /** Whether a POLICY error comes from the tape. A POLICY error can also come from a restore disk. */
+  /** Whether the tape, and not a restore disk, caused a POLICY error. */
   isOfTape?: boolean | undefined;
 }
 
@@ -57,8 +57,8 @@ const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second tape copy, if they have one. The caller must requeue the recalls of the
- * switched files.
+ * Switches files to their second tape copy, if they have one. The caller must have locked the files, and must requeue
+ * the recalls of the switched files.
  */
 export async function switchToCopies(
   ctx: Context,

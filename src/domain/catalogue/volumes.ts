@@ -63,7 +63,7 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
  * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
- * catalogue can lack reserved positions after a restore from a backup, or after a failover that lost transactions.
+ * catalogue can lose reservations if it is restored from a backup, or if a failover loses transactions.
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;
@@ -82,7 +82,9 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Whether the volume is suspended or in another library, so that its positions cannot be reserved. */
+  /**
+   * Whether positions on the volume cannot be reserved, because the volume is suspended or belongs to another library.
+   */
   isClosed: boolean;
 }
 

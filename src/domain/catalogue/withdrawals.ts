@@ -43,7 +43,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     async (auditEntry) => {
       const which = chosenFiles(path);
       const checked = reason ? checkReason(reason) : null;
-      // include files that a complete list withdrew, so that the next list does not reinstate them
+      // also withdraw files that an import withdrew because its list omitted them; otherwise, the next import could
+      // reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
@@ -105,8 +106,8 @@ async function withdrawStep(ctx: Context, tx: Transaction, reason: string | null
 
 interface Withdrawal {
   /**
-   * Ids of the live requests that contain a withdrawn file, or list its path. The caller must have locked the requests
-   * and their quotas.
+   * Ids of the live requests that contain a withdrawn file, or list the path of a withdrawn file. The caller must have
+   * locked the requests and their quotas.
    */
   requestIds: readonly number[];
   reason: string | null;
@@ -162,7 +163,9 @@ export interface Complete {
   mostPercent: number;
 }
 
-/** Default maximum percentage. A list that omits more files is probably truncated or wrong. */
+/**
+ * Default for the maximum percentage of withdrawn files. A list that omits more files is probably truncated or wrong.
+ */
 const MOST_PERCENT = 5;
 
 export function readComplete(given: { directory: string; mostPercent?: number | undefined }): Complete {

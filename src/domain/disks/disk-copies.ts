@@ -41,8 +41,8 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /**
- * Error in the table `verification` if another file with the same bytes is at the copy's path. Queries search for this
- * text, so it must not change.
+ * Error text in the table `verification` for a file whose copy was replaced by another file with the same bytes.
+ * Queries search for this text, so it must not change.
  */
 export const NOT_OURS = 'a file with the same bytes is at its path, but Tapegate might not have created it';
 

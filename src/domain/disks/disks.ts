@@ -234,8 +234,8 @@ export async function recordMeasurements(
 }
 
 /**
- * Returns the smallest number of free bytes that any host has measured, and the problems on all hosts, by disk id. For
- * a failing disk, returns only the reason why the disk is suspended.
+ * Returns, for each disk id, the smallest number of free bytes that any host has measured, and the problems that hosts
+ * have reported. For a failing disk, returns only the reason why the disk is suspended.
  */
 export async function readMeasurements(
   ctx: Context,

@@ -41,8 +41,8 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether a disk folds names. A disk folds names if two names that differ only in case or Unicode normalisation
- * denote the same file. For such a disk, also records the folded paths of its copies.
+ * Records whether two names that differ only in case or Unicode normalisation denote the same file on a disk. If so,
+ * also records the folded paths of the disk's copies.
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
   const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}

@@ -84,8 +84,8 @@ export async function readUnheld(
 const MARKED = 10_000;
 
 /**
- * Checks whether all of a request's released files have left the restore area, and if so, records this fact. If the
- * request has ended, also marks its request files as ended, so that lookups of live requests skip them.
+ * If all of a request's released files have left the restore area, records this in the request. If the request has
+ * ended, also marks its request files as ended, so that lookups of live requests skip them.
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
@@ -164,8 +164,8 @@ async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Records why files are UNVERIFIED, so that they do not become ONDISK when their tape copies are read. The caller must
- * have locked the files.
+ * Records why files are UNVERIFIED. A file with a recorded reason does not become ONDISK when its tape copy is read.
+ * The caller must have locked the files.
  */
 export async function keepUnverified(
   ctx: Context,
@@ -222,8 +222,8 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 }
 
 /**
- * Deletes the records of removed copies, if their files' rows have not changed, and releases the claims. Repeating a
- * call is safe.
+ * Releases the claims on removed copies. Also deletes the records of these copies, except for files whose rows have
+ * changed. Repeating a call is safe.
  * @param copies `gone`: removed copies; `changed`: copies that were changed outside Tapegate, and stay on disk
  */
 export async function deleteRemovedCopies(
@@ -321,8 +321,8 @@ export interface ChangedCopy {
  */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another program wrote the file at the copy's path. While that file's mtime and ctime do not change, it has
-   * the same bytes as the file on tape.
+   * Whether another program wrote the file at the copy's path. The file has the same bytes as the file on tape, until
+   * its mtime or ctime changes.
    */
   isForeign: boolean;
 }
@@ -349,9 +349,9 @@ export async function readChanged(
 
 /**
  * Records the results of checking changed copies. Repeating a call is safe.
- * @param looked ids of the checked files. `existing`: the bytes at the copy's path match the file on tape, and satisfy
- * waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to another path. `gone`: the
- * copy no longer exists, and the file is recalled.
+ * @param looked ids of the checked files. `existing`: the file at the copy's path has the same bytes as the file on
+ *   tape, and satisfies waiting requests. `changed`: the changed copy stays on disk, and the file is recalled to
+ *   another path. `gone`: the copy no longer exists, and the file is recalled.
  */
 export async function settleChanged(
   ctx: Context,

@@ -13,7 +13,10 @@ import { copyColumns, isAsRead, type RecordedCopy } from './disk-copies.js';
 export interface KnownMarker {
   diskId: number;
   mountpoint: string;
-  /** Identity of the disk's marker file when all copies on the disk were last recognised; null if never recorded. */
+  /**
+   * Identity of the disk's marker file when an engine last found all recorded copies on the disk; null if never
+   * recorded.
+   */
   markerId: string | null;
 }
 
@@ -26,8 +29,9 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have recognised all
- * copies on the disk. If the marker file is new, engines test again whether the disk ignores case or Unicode normalisation in names.
+ * Records the identity of a disk's marker file, and ends the disk's comparison. The caller must have found all recorded
+ * copies on the disk. If the marker file is new, engines test again whether the disk ignores case or Unicode
+ * normalisation in names.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -40,7 +44,7 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
 /** Seconds without progress after which another engine can take over a comparison of copies. */
 const SILENT_SECONDS = 600;
 
-/** A comparison of a disk's copies with their recorded checksums by the engine `owner`. */
+/** A comparison of a disk's copies with their recorded checksums. The engine `owner` makes the comparison. */
 export interface Comparison {
   diskId: number;
   markerId: string;
@@ -67,7 +71,7 @@ export async function claimComparison(
   return claimed?.after;
 }
 
-/** Records a comparison's progress. @returns whether the engine `owner` still owns the comparison */
+/** Records a comparison's progress. @returns false if another engine has taken over the comparison */
 export async function recordCompared(
   ctx: Context,
   { diskId, markerId, owner }: Comparison,

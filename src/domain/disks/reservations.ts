@@ -135,7 +135,7 @@ export async function reserve<R extends Unplaced>(
 type FoundDisk = MeasuredDisk & {
   /**
    * Sum of all reservations ever made on the disk, in bytes. The increase since a measurement is the number of bytes
-   * that were reserved later.
+   * reserved after the measurement.
    */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -189,8 +189,8 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records why no disk has room for each recall as the recall's error. The error class is TRANSIENT if a temporarily
- * unavailable disk would have room.
+ * Sets each recall's error to the reason why no disk has room for the file. The error class is TRANSIENT if a
+ * temporarily unavailable disk would have room.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
@@ -207,8 +207,8 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
 const WOKEN_RECALLS = 5000;
 
 /**
- * Clears the errors of recalls that wait for room, so that they can start. Takes the oldest recalls first, and only as
- * many as fit on the disks. Does not reserve room.
+ * Clears the errors of recalls that wait for room, so that they can start. Chooses the oldest recalls first, and only
+ * as many as fit on the disks. Does not reserve room.
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;

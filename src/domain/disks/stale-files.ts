@@ -20,7 +20,8 @@ export interface StaleFile {
   ino: bigint | null;
   mtimeNs: bigint | null;
   /**
-   * Always null, because the ctime is not recorded. If the checksum is known, the file's bytes are compared instead.
+   * Always null, because the ctime of a partial file is not recorded. If the checksum is known, the file's bytes are
+   * compared instead.
    */
   ctimeNs: null;
   copyChecksum: string | null;
@@ -66,7 +67,8 @@ const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
  * Returns the partial files that are still stale, by id. The caller must examine the files on disk before this call,
- * and remove them afterwards. `isNoted` is true for a file that is now the recorded copy, which must stay.
+ * and remove them afterwards. `isNoted` is true if the partial file is now the recorded copy, which the caller must
+ * keep.
  */
 export async function findStillStale(
   ctx: Context,

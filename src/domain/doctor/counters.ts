@@ -1,7 +1,7 @@
 /**
  * Compares the counters of quotas, disks and requests with the counted rows. A transaction that changes counted rows
- * also changes their counter. A repair locks the counter's row before it counts, so concurrent transactions change the
- * repaired counter afterwards.
+ * also changes their counter. A repair locks the counter's row before it counts the rows. Concurrent transactions
+ * therefore wait, and then change the repaired counter.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -97,7 +97,10 @@ const requestState: RepairableKind = {
     }),
 };
 
-/** Kinds of findings in the order of their repairs. No repair may depend on a counter that a later repair corrects. */
+/**
+ * Kinds of findings, in the order in which they are repaired. No repair may depend on a counter that a later repair
+ * corrects.
+ */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

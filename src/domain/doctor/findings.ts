@@ -11,7 +11,7 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** A database row that has a finding. Findings are ordered by `key`, the row's id. */
+/** A database row for which a check has a finding. Findings are ordered by `key`, the row's id. */
 export interface FoundRow {
   key: bigint;
   thing: string;
@@ -80,7 +80,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Counts the rows that were checked, so that users do not mistake an empty database for a healthy one. */
+/** Counts the checked rows. The count shows users that the check did not run on an empty database. */
 export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

@@ -11,8 +11,8 @@ import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
 /**
- * Numbers of ids to skip: `least`, plus `each` for every second since the backup. These numbers exceed the number of
- * ids that a site can use between the backup and the restore.
+ * Number of ids to skip: `least`, plus `each` for every second since the backup. This number exceeds the number of ids
+ * that a site can use between the backup and the restore.
  */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },

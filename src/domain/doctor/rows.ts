@@ -41,7 +41,7 @@ export const rowKinds: readonly RepairableKind[] = [
 type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
 const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
-/** Kinds of findings whose repair needs a host with the restore disks. */
+/** Kinds of findings that can be repaired only on a host with the restore disks. */
 const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
 export interface FindingCursor {
@@ -62,7 +62,8 @@ interface PageInput {
   after?: FindingCursor | undefined;
   limit: number;
   /**
-   * Milliseconds after which the page ends. At least one kind of finding is checked, even if the check takes longer.
+   * Time limit for reading a page, in milliseconds. At least one kind of finding is checked, even if the check takes
+   * longer.
    */
   ms?: number;
 }
@@ -82,7 +83,8 @@ export async function repairFindings(ctx: Context, page: PageInput, reader?: Abo
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
-    kinds: [...new Set(findings.map(({ kind }) => kind))], // omit names, because audit rows stay when a user is purged
+    // omit users' names, because audit rows stay when a user is purged
+    kinds: [...new Set(findings.map(({ kind }) => kind))],
   });
   return await audited(ctx, action, async () => {
     startOfWalk(page.after);

@@ -33,7 +33,10 @@ interface Columns {
 }
 
 const circuits = {
-  /** Counts a volume's failures in drives, except failures caused by a file, a restore disk or the mount. */
+  /**
+   * Counts failures that occur while a drive uses a volume. Does not count failures caused by a file, a restore disk or
+   * the mount.
+   */
   volume: {
     table: 'volume',
     id: 'id',

@@ -71,8 +71,8 @@ export interface FailingDisk {
 }
 
 /**
- * Returns the failing disks whose retry is due. Also schedules the next retry after another pause, so that other
- * engines do not retry the disks now.
+ * Returns the failing disks whose retry is due. Also schedules each disk's next retry after another pause, so that
+ * other engines do not retry the disk now.
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const now = ctx.now();
@@ -121,7 +121,7 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
  * stays, but engines can access the disk.
  */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // end the suspension before the update, because ending it also ends the disk's retries
+  // end the suspension before the update, because the end of a suspension also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock the disk before the update, so that the update sees a suspension that another engine has just added

@@ -13,7 +13,7 @@ interface Refusal {
 }
 
 /**
- * Suspends, until the next attempt, a library that refuses work. Ignores late reports from drives that mounted their
+ * Suspends a library that refuses work, until the next attempt. Ignores late reports from drives that mounted their
  * volume before the last pause ended. A drive can take minutes to unmount a volume.
  */
 export async function suspendFailingLibrary(
@@ -27,7 +27,7 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts only one refusal by a library per pause, because several drives might report the same refusal.
+ * Counts a library's refusal at most once per pause, because several drives might report the same refusal.
  * @returns the end of the pause
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {

@@ -19,7 +19,7 @@ import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuit
 export type { SuspensionMode };
 
 export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
-  /** Time at which an engine retries the object; null if only an operator can resume the object. */
+  /** Time at which an engine tries to use the object again; null if only an operator can resume the object. */
   nextTry: string | null;
 }
 

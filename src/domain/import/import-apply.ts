@@ -82,8 +82,8 @@ export async function applyIncoming(
 }
 
 /**
- * Adds new files. Creates the temporary tables `fresh` (ids and sizes of new files) and `old` (ids and lines of known
- * files).
+ * Adds new files. Creates two temporary tables: `fresh` contains the ids and sizes of new files. `old` contains the ids
+ * and import lines of files that the catalogue already contains.
  */
 async function addFresh(tx: Transaction): Promise<number> {
   await tx.query(
@@ -115,8 +115,8 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Updates the table `fresh`, because other imports might have changed the catalogue. The table also contains the known
- * files that an earlier complete list has withdrawn.
+ * Adds to the table `fresh` the files that an earlier import withdrew because its list omitted them. Also removes files
+ * that are no longer withdrawn, because other imports might have changed the catalogue.
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
@@ -154,7 +154,7 @@ const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_S
 
 /**
  * SQL condition that the row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum
- * during a restore, any checksum in the row counts as different.
+ * during a restore, a row that contains a checksum always counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -194,7 +194,10 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Stage changes that an import can make, in order. Moving a file from UNVERIFIED to ONTAPE takes two stage changes. */
+/**
+ * Stage changes that an import can make, in the order in which they are applied. Moving a file from UNVERIFIED to
+ * ONTAPE takes two stage changes.
+ */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
@@ -234,8 +237,9 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
 /**
- * SQL condition that the file `f` keeps its old name in a library. A file keeps its name if its first copy stays on the
- * same volume, or a library needs the name to find the second copy or to release a staged copy.
+ * SQL condition that the file `f` keeps its old name in a library. A file keeps its old name if its first copy stays on
+ * the same volume. A file also keeps the name if a library needs the name to find the second copy, or to release a
+ * staged copy.
  */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
@@ -255,7 +259,8 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // delete verification failures of known files, because the import might have corrected the files' values
+  // delete verification failures of files that the import lists, because the import might have corrected the files'
+  // values
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
@@ -313,7 +318,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
 
 /**
  * SQL condition that the import made the second copy of a file its first copy. The row `k` contains the values before
- * the import. Without a checksum, Tapegate assumes that both copies have the same bytes.
+ * the import. If a checksum is missing, Tapegate assumes that both copies have the same bytes.
  */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
@@ -337,8 +342,8 @@ const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coale
 
 /**
  * Adapts the rows of files whose two tape copies were swapped because the first copy was unreadable
- * (catalogue/versions.ts). A row with the copies in the old order does not change positions, unless the row describes
- * other bytes.
+ * (catalogue/versions.ts). If a row lists the copies in the old order, the import keeps the positions in the catalogue,
+ * unless the row describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -352,7 +357,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows that contain only a second copy, which is now the first copy in the catalogue
+  // rows that describe only a second copy, which the swap has made the first copy in the catalogue
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -360,7 +365,8 @@ async function alignCopies(tx: Transaction): Promise<void> {
           AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`omitted = array_remove(array_remove(i.omitted, 'copyPosition'), 'copyVolume')`;
-  // rows that contain only a first copy: a new position replaces the unreadable copy, and the readable copy stays
+  // rows that describe only a first copy, on a new volume: the new copy replaces the unreadable copy, and the readable
+  // copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
@@ -403,9 +409,9 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates the live requests that contain files in the table `known`. Charges new sizes to quotas, and updates waiting
- * recalls. Retries failed files if their position or checksum has changed. The caller must pass the returned request
- * ids to `settleFollowed`.
+ * Updates the live requests that contain files in the table `known`. Charges the files' new sizes to the quotas, and
+ * updates waiting recalls. Retries failed files if their position or checksum has changed. The caller must pass the
+ * returned request ids to `settleFollowed`.
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
@@ -442,7 +448,7 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
   await settleRequestFiles(ctx, tx, requestIds, isKnown);
 }
 
-/** Rejects new sizes if a quota's used bytes would exceed the range of the database column. */
+/** Rejects the import if new file sizes would make a quota's used bytes too large for the database column. */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,

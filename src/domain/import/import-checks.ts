@@ -1,6 +1,6 @@
 /**
  * Checks that reject a whole import. The temporary table `incoming` contains the import's rows. The table `old`
- * contains the ids and lines of known files.
+ * contains the ids and import lines of files that the catalogue already contains.
  */
 import type pg from 'pg';
 import { quote } from '../../core/errors.js';
@@ -133,15 +133,15 @@ interface Clash {
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
 /**
- * Returns the SQL condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and `0` is the
- * byte after the slash.
+ * Returns the SQL condition that the path `inner` is below `outer`. The operator `~>=~` compares bytes, and the
+ * character `0` follows the slash in ASCII.
  */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects clashes with the catalogue: paths below a known file, and paths above a known file. The lateral queries sort
- * by an index, because PostgreSQL would otherwise scan the table.
+ * Selects paths that clash with the catalogue: paths that are below the path of a catalogue file, or above it. The
+ * lateral queries sort by an index, because PostgreSQL would otherwise scan the table.
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
   WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), directory (path) AS (
@@ -186,9 +186,9 @@ export interface ClashingRow extends Reject {
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes rows in the table `incoming` whose paths would be both a file and a directory, together with the other rows
- * and the catalogue. Keeps rows of known files. If the path of a new file is also the directory of other files, keeps
- * only those other files.
+ * Deletes rows from the table `incoming` if their path clashes with another row or with the catalogue, because one path
+ * would be both a file and a directory. Keeps rows of files that the catalogue already contains. If two new files
+ * clash, deletes the file whose path would also be a directory.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);

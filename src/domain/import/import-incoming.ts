@@ -23,8 +23,8 @@ export interface ImportResult {
   /** Number of files in the import that stay withdrawn, because an operator withdrew them. */
   staysWithdrawn?: number;
   /**
-   * Number of files that a complete list omits; absent for other lists. `known` is the number of all known files below
-   * the list's prefix.
+   * Number of files that a complete list omits; absent for other lists. `known` is the number of all catalogue files
+   * below the list's prefix.
    */
   withdrawn?: number;
   known?: number;
@@ -36,7 +36,10 @@ export interface Reject {
   problem: string;
 }
 
-/** Optional columns in the order of the table `incoming`. `known` is the SQL for a column's value in the catalogue. */
+/**
+ * Optional columns, in their order in the table `incoming`. `known` is the SQL expression for a column's value in the
+ * catalogue.
+ */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },

@@ -21,7 +21,8 @@ export class ImportError extends Error {
   readonly faults: string[];
 
   /**
-   * @param faults MAX_FAULTS + 1 descriptions mean that more faults exist
+   * @param faults descriptions of the faults; MAX_FAULTS + 1 descriptions if the input contains more than MAX_FAULTS
+   *   faults
    * @param options.hasNames whether some faults are invalid names, which an import can skip
    */
   constructor(faults: string[], { hasNames = false } = {}) {
@@ -158,7 +159,7 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** Column names for a file without a header, and the source of the names for error messages. */
+  /** Column names for a file without a header. Error messages name the source of these column names. */
   header?: { names: readonly Column[]; from: string };
 }
 

@@ -25,7 +25,10 @@ export interface CatalogueRow {
    */
   path: string;
   size: bigint;
-  /** Stage of the file. If the stage is null, a known file keeps its stage, and a new file becomes UNVERIFIED. */
+  /**
+   * Stage of the file. If the stage is null, a file that the catalogue already contains keeps its stage, and a new file
+   * becomes UNVERIFIED.
+   */
   stage: Stage | null;
   verified: string | null | undefined;
   spotName: string | null | undefined;
@@ -90,7 +93,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** The current row's first line that is not UTF-8. */
+  /** The first line of the current row that is not valid UTF-8. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -175,7 +178,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The words after "must be" in an error message. */
+/** Text that follows "must be" in an error message. */
 type Expected = string | ((text: string) => string);
 
 /** Returns the row, or an error for its first invalid field. A zod schema would be 2.7 times slower. */
@@ -307,8 +310,8 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 }
 
 /**
- * Yields rows as JSON Lines. Empty lines keep each row at its original line number, so that a gateway reports errors
- * with the original line numbers.
+ * Yields rows as JSON Lines. Adds empty lines so that each row keeps its original line number. A gateway can then
+ * report errors with the original line numbers.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;

@@ -1,6 +1,6 @@
 /**
- * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, a file joins each
- * live request that lists the file's path as unresolved, or has a matching pattern.
+ * Adds new files to the catalogue, and updates files that the catalogue already contains, in one transaction. In the
+ * same transaction, a file joins each live request that lists the file's path as unresolved, or has a matching pattern.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -43,8 +43,8 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
 }
 
 /**
- * Imports rows for an operation that writes its own audit record. The files `expected` must not have changed since the
- * caller read them.
+ * Imports rows for an operation that writes its own audit record. Fails if any of the files `expected` has changed
+ * since the caller read it.
  * @throws ImportError
  */
 export async function registerRows(
