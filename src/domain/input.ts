@@ -37,7 +37,7 @@ export function isPlainName(name: string): boolean {
   return name !== '' && isStorable(name) && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
-/** Names that Tapegate shows for itself and for callers without a name. */
+/** Names under which Tapegate shows its own actions, and the actions of callers without a name. */
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
 /**
@@ -80,8 +80,9 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path. Rejects parts such as `..`, so that a copy's path stays below the mount point. A part has at
- * most 255 bytes (NAME_MAX on Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
+ * Checks an absolute path. Rejects components such as `..`, so that a copy's path stays below the mount point. A
+ * component has at most 255 bytes (NAME_MAX on Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL
+ * index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);

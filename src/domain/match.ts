@@ -6,8 +6,8 @@
 import { type Sql, sql } from '../db/sql.js';
 
 /**
- * Returns the SQL condition that the path of the file `f` contains `text`. All searches use `holdsText`, because the
- * trigram index serves only conditions on the plain column.
+ * Returns the SQL condition that the path of the file `f` contains `text`. All searches use `holdsText`, because
+ * PostgreSQL uses the trigram index only for conditions on the unmodified column.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
@@ -62,8 +62,8 @@ const DELIMITER = /[/_\-.+=,:@~ ]/;
  */
 const MAX_WORDS = 5;
 /**
- * Minimum length of a word prefix in a search without whole words (`alone`) or with whole words (`beside`). PostgreSQL
- * reads every word with the prefix, so a short prefix costs more than it saves.
+ * Minimum length of a word prefix. `alone` applies to a search without whole words, and `beside` to a search with whole
+ * words. PostgreSQL reads every word with the prefix, so a short prefix costs more than it saves.
  */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
@@ -80,8 +80,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Trigrams of letters are rare enough for a fast search, so words are faster only
- * for digits.
+ * Returns whether to search by words. Trigrams of letters are rare enough for a fast search, so a search by words is
+ * faster only for patterns with digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
@@ -111,7 +111,7 @@ function longestRun(text: string): number {
 
 /**
  * Returns whether a pattern contains a trigram. PostgreSQL adds two blanks before each word and one blank after it. If
- * the database's locale treats other characters as letters, searches are slower but correct.
+ * the database's locale classifies letters differently than this function, searches are slower but correct.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

@@ -1,8 +1,8 @@
 /**
- * The identity of this database. Owner records on restore disks and in libraries contain the identity
- * (restore-area/ownership.ts). A database is a copy if its location has changed to another cluster or another
- * directory. A database is also a copy if a directory contains a stamp that the database never recorded. An engine
- * records each stamp before writing the stamp to a directory.
+ * The identity of this database. Each restore disk and library contains an owner record with the identity
+ * (restore-area/ownership.ts). A database counts as a copy if its location has changed to another cluster or another
+ * directory. A database also counts as a copy if an owner record contains a stamp that the database never recorded. An
+ * engine records each stamp in the database before it writes the stamp to an owner record.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -19,7 +19,7 @@ export const boot = readBoot();
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /** Start time of the database server. A copy of the database runs on a server with another start time. */
+  /** Start time of the database server. The server of a copied database has another start time. */
   started: string;
   directory: string | null;
   inode: string | null;
@@ -30,7 +30,7 @@ export interface DatabaseLocation {
 export interface SiteIdentity {
   identity: string;
   location: DatabaseLocation | null;
-  /** Whether an engine is writing stamps, or ended without a clean shutdown. */
+  /** Whether an engine is writing stamps, or the last engine did not shut down cleanly. */
   isStamping: boolean;
   /** Why no engine may work until a takeover; null if the database is not fenced. */
   fenced: string | null;
@@ -121,7 +121,7 @@ export interface Stamp {
   number: number;
 }
 
-/** Records a stamp before an engine writes the stamp to a directory. */
+/** Records a stamp. An engine calls this function before it writes the stamp to an owner record. */
 export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH stamping AS (UPDATE site_identity SET is_stamping = true WHERE NOT is_stamping)

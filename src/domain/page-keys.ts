@@ -10,7 +10,9 @@ import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
-/** The part of a list between two keys. An inverted page begins with the part's last row, and continues backwards. */
+/**
+ * The rows of a list between two keys. An inverted page begins with the last of these rows, and continues backwards.
+ */
 export interface KeyPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -67,7 +69,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** Counts the rows of a list. The FROM clause `less` selects the rows to subtract from the count. */
+/** Counts the rows of a list. The FROM clause `less` selects rows that are subtracted from the count. */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -130,7 +132,7 @@ const SAMPLED = 200_000;
 
 /**
  * Counts files if they are few and PostgreSQL finds them quickly. Otherwise, estimates their number.
- * @param list.isSecret whether an estimate would reveal hidden files; if so, all files are counted
+ * @param list.isSecret whether an estimate would reveal hidden files; if true, all files are counted
  */
 export async function estimateFiles(
   ctx: Context,
@@ -148,7 +150,8 @@ export async function estimateFiles(
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
   if (found && planned > COUNTED) return { count: planned, isEstimated: true };
-  // count in a sample, because PostgreSQL estimates substrings poorly: 13 files instead of 200,000 in one case
+  // count the matches in a sample, because PostgreSQL estimates substring searches poorly: 13 files instead of 200,000
+  // in one case
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
@@ -239,7 +242,7 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. PostgreSQL keeps a prepared statement's plan for a single parent. For several parents,
+ * Selects the parents. For a single parent, PostgreSQL reuses a prepared statement's plan. For several parents,
  * PostgreSQL plans the statement each time.
  */
 function parentsOf(ids: readonly number[]): Sql {

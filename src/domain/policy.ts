@@ -124,7 +124,7 @@ export function isChanging(operation: Operation): operation is Changing {
   return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
 }
 
-/** Roles that have each right, and the text that follows "may not" in a refusal. */
+/** For each right, the roles that have it, and the text that follows "may not" in the error message. */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
@@ -155,7 +155,10 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** A caller, and an object that records the caller's refused reads. Refused changes are recorded by `audited`. */
+/**
+ * A caller, and an object that records read operations that were refused to the caller. Refused changes are recorded by
+ * `audited`.
+ */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /**
@@ -207,8 +210,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns a key that is equal for callers with the same rights, so that they can share read results. Returns undefined
- * for a caller without roles.
+ * Returns a key that is equal for callers with the same rights. Callers with equal keys can share the results of reads.
+ * Returns undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;

@@ -17,7 +17,10 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** Settings of a library. An undefined field keeps the current value, or gives a new library the default. */
+/**
+ * Settings of a library. If a field is undefined, an existing library keeps its value, and a new library gets the
+ * default.
+ */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
@@ -25,8 +28,8 @@ interface SetLibraryInput {
   settings?: object | null | undefined;
   drives?: number | null | undefined;
   /**
-   * Maximum numbers of files and bytes that a staging library stages at the same time. If null, engines use their
-   * default.
+   * Maximum number of files (`depthFiles`) and of bytes (`depthBytes`) that a staging library stages at the same time.
+   * If a field is null, engines use their default.
    */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
@@ -75,8 +78,8 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 }
 
 /**
- * Returns the action that is audited if the change is refused. The action contains only the names of settings, because
- * a rejected value might be a secret in the wrong field.
+ * Returns the action to record in the audit log if the change is refused. The action contains only the names of
+ * settings, because a rejected value might be a secret in the wrong field.
  */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
@@ -117,7 +120,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
             ON CONFLICT (name) DO NOTHING`,
       );
       if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
-        // delete the measured waiting times, which do not apply to the new storage tier
+        // delete the measured staging times, because the new storage tier has different staging times
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
       await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
@@ -125,7 +128,8 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
       return after;
     });
   });
-  // retry after the commit: if the process dies before this call, engines retry the library after its pause
+  // make engines retry the library only after the commit; if the process dies before this call, engines retry the
+  // library after its pause
   if (input.settings) await endTrials(ctx, after);
   return after;
 }
@@ -214,8 +218,8 @@ export interface RemovedLibrary {
   drives: number;
   volumes: number;
   /**
-   * Number of staged files that Tapegate did not release in the tape system. The number is zero unless the removal was
-   * forced.
+   * Number of staged files that Tapegate did not release in the tape system. If the removal was not forced, the number
+   * is zero.
    */
   stagedFiles: number;
   stagedBytes: bigint;
@@ -289,8 +293,8 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /**
- * Rejects a library that still stages files. Ignores files in the state KEPT, because the tape system removes those
- * files without a release request.
+ * Rejects the removal of a library that still stages files. Ignores files in the state KEPT, because the tape system
+ * removes those files without a release request.
  * @throws InUseError
  */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {

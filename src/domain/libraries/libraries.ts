@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the site's tape systems, with their volumes and drives. The first library is in the data directory.
- * The database contains all other libraries.
+ * Reads libraries: the site's tape systems, with their volumes and drives. The first library is stored in the data
+ * directory. The other libraries are registered in the database.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -14,8 +14,8 @@ import { columnsOf } from '../row-columns.js';
 export const FIRST_LIBRARY = 1;
 
 /**
- * Default for the number of files that a staging library stages at the same time. The number is large, so that the
- * library can choose a good order for reading the files.
+ * Default for the maximum number of files that a staging library stages at the same time. The number is large, so that
+ * the library can choose an efficient read order.
  */
 export const DEPTH_FILES = 10_000;
 

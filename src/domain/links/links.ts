@@ -4,9 +4,9 @@
  * (disks/removals.ts).
  *
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
- * (restore-area/links/keeper.ts). A step is recorded only if the row was not marked again in the meantime (`change`). A
- * process that was paused for longer than its claim lasts might make an unwanted link. Therefore, after all claims have
- * ended, an engine checks again whether each removed link is gone.
+ * (restore-area/links/keeper.ts). An engine's result is recorded only if the row was not marked again in the meantime
+ * (column `change`). A process that was paused for longer than its claim lasts might make an unwanted link. Therefore,
+ * after all claims have ended, an engine checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -30,8 +30,9 @@ export interface DueLink {
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
-   * Result of a step. `right`: the wanted link is at the path. `gone`: no link is wanted, and no link is at the path.
-   * `forgotten`: the second check of a removed link has found no link. `stuck`: the step failed, and is retried.
+   * Result of an attempt to make or remove a link. `right`: the wanted link is at the path. `gone`: no link is wanted,
+   * and no link is at the path. `forgotten`: the second check of a removed link has found no link. `stuck`: the attempt
+   * failed, and is retried.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
@@ -77,7 +78,7 @@ const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /**
- * SQL condition that another file took the path of the link `l` after the link's file was renamed. The link now belongs
+ * SQL condition that the file of the link `l` was renamed, and another file now has the link's path. The link belongs
  * to that other file.
  */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
@@ -122,7 +123,7 @@ function toLink(at: string | null, target: string | null): Link | null {
 
 /**
  * Stores links that are about to be made. Returns the files whose links the caller can make. Skips rows that were
- * marked after the claim.
+ * marked again after the caller claimed them.
  */
 export async function recordLinks(
   ctx: Context,
@@ -139,7 +140,10 @@ export async function recordLinks(
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Stores whether the links in claimed rows were made or removed. Skips rows that were marked after the claim. */
+/**
+ * Stores whether the links in claimed rows were made or removed. Skips rows that were marked again after the caller
+ * claimed them.
+ */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
   const now = ctx.now();
@@ -177,8 +181,8 @@ export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promi
 }
 
 /**
- * Selects the rows that were not marked after the claim. Skips rows that another transaction has locked, because
- * waiting for a lock could cause a deadlock.
+ * Selects the rows that were not marked again after they were claimed. Skips rows that another transaction has locked,
+ * because waiting for a lock could cause a deadlock.
  */
 function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
   return sql`SELECT l.file_id AS id FROM archive_link l

@@ -30,7 +30,7 @@ export interface Estimate {
   /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPath: number;
   bytesAtPrimaryPath: bigint;
-  /** Number of files that do not need another tape read, because drives already recall them for other requests. */
+  /** Number of files that need no further tape read, because they are already being recalled for other requests. */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -38,7 +38,10 @@ export interface Estimate {
    */
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
-  /** Number of files that drives must read from tape, including files that drives already recall for other requests. */
+  /**
+   * Number of files that drives must read from tape, including files that are already being recalled for other
+   * requests.
+   */
   filesToRecall: number;
   bytesToRecall: bigint;
   /** Number of files on tape that cannot be recalled, because their positions are unknown. */
@@ -54,7 +57,7 @@ export interface Estimate {
   prices: LibraryPrice[];
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Text for users that explains why a staging library makes the request's end unknown. */
+  /** Text that explains to users why the request's end cannot be estimated, if the cause is a staging library. */
   endUnknown: string | undefined;
 }
 

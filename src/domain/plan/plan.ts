@@ -66,8 +66,8 @@ export interface Plan {
 }
 
 /**
- * Number of seconds that the plan looks ahead. All retries are due within this time, because no pause between two
- * attempts is longer.
+ * Number of seconds that the plan looks ahead. All retries are due within this time, because no pause before a retry is
+ * longer.
  */
 const LOOK_AHEAD_SECONDS = 3600;
 
@@ -86,7 +86,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   return { ...plan, drives, volumes };
 }
 
-/** Computes the plan. `more` contains the files of a hypothetical request. */
+/** Computes the plan. `more` contains the files of a hypothetical request, which the plan includes. */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
   const [entries, problems, roomless, suspended, drives, shares, libraries] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
@@ -150,8 +150,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Finds volumes without a planned start, because all of their files wait for room on a restore disk. Returns a text
- * that describes each volume's wait, by volume id.
+ * Finds volumes that have no planned start because all of their files wait for room on a restore disk. Returns, for
+ * each volume id, a text that describes what the volume waits for.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -234,7 +234,10 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed. If so, Tapegate cannot estimate when the library will stage files. */
+  /**
+   * Whether the last call to the library failed. After a failed call, Tapegate cannot estimate when the library will
+   * stage files.
+   */
   isAway: boolean;
 }
 

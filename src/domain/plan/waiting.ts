@@ -52,8 +52,8 @@ export interface Waiting {
   queuePosition: number | null;
   parts: WaitingPart[];
   /**
-   * Estimated end of the request; undefined if unknown. The end is unknown if part of the request is suspended, no disk
-   * has room, no engine runs, or an engine must check a copy.
+   * Estimated end of the request; undefined if unknown. The end is unknown if the request needs a suspended object, no
+   * disk has room, no engine runs, or an engine must check a copy.
    */
   end: EndRange | undefined;
   endUnknown: string | undefined;
@@ -67,7 +67,8 @@ interface PartRow extends Omit<WaitingPart, 'queuePosition' | 'explanation'> {
 }
 
 /**
- * Reasons for waits whose end cannot be estimated, because only an operator's action or an engine's check ends them.
+ * Reasons for waiting that make the end unpredictable, because the wait ends only after an operator's action or an
+ * engine's check.
  */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
@@ -94,7 +95,7 @@ export async function readWaiting(ctx: Context, requestIds: readonly number[]): 
 
 function explain(reason: WaitingReason, note: string | null): string {
   if (!note) return waitingReasons[reason];
-  // this note already says that no restore disk has room
+  // for the reason SPACE, the note already says that no restore disk has room
   return reason === 'SPACE' ? note : `${waitingReasons[reason]}: ${note}`;
 }
 
@@ -215,8 +216,8 @@ interface EndPart {
 }
 
 /**
- * Estimates when the last waiting file will be on disk. Returns undefined if no drive will read a part, or a library's
- * staging time is unknown.
+ * Estimates when the last waiting file will be on disk. Returns undefined if some files cannot be read by any drive, or
+ * if a library's staging time is unknown.
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
@@ -229,7 +230,7 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/** Returns the reason why a staging library makes the request's end unknown. */
+/** Returns the text that explains why a request's end is unknown, if the cause is a staging library. */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
@@ -275,7 +276,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   await getRequest(ctx, id);
   const ended = new AbortController();
   const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
-  finished.catch(() => {}); // awaited below
+  finished.catch(() => {}); // the promise is awaited below
   let last: RequestEnd | undefined;
   for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
     if (last && !hasMoved(last.end, end)) continue;

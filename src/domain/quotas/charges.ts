@@ -89,7 +89,7 @@ export interface Charge {
   unresolvedPaths?: number;
 }
 
-/** Subtracts from quotas the bytes and unknown paths of ended requests or released files. */
+/** Subtracts bytes and unknown paths from quotas after requests have ended or files were released. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -108,7 +108,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** Name of each limited kind of object in messages, and the setting that contains the limit. */
+/** For each kind of object whose number is limited: its name in messages, and the setting that contains the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
@@ -147,9 +147,7 @@ export async function addUnknownPaths(
   return row.unresolvedPaths;
 }
 
-/**
- * @throws LimitReachedError if the number of a user's objects, `total`, exceeds the limit after objects were added
- */
+/** @throws LimitReachedError if `total`, the number of the user's objects after the addition, exceeds the limit */
 export function checkLimit(
   { config }: Context,
   user: string,
@@ -163,8 +161,8 @@ export function checkLimit(
 }
 
 /**
- * Checks that the user does not have too many live requests with a pattern, including a new or revived request. The
- * number is exact only if the caller has already locked the quota by calling `addUnknownPaths`.
+ * Checks that the user does not have too many live requests with a pattern. The count includes the new or revived
+ * request, and is exact only if the caller has locked the quota by calling `addUnknownPaths`.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

@@ -29,7 +29,10 @@ interface SetQuotaInput {
   weight?: number | null | undefined;
 }
 
-/** Allowed user weights. The range is wider than sites need, but every weight is safe to divide by. */
+/**
+ * Smallest and largest weight of a user. The range is wider than sites need, but excludes weights that are too small to
+ * divide by.
+ */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 const SERVICE = 'service:';
@@ -129,8 +132,8 @@ export interface RemovedQuota {
   tokens: number;
   memberOf: string[];
   /**
-   * Directories with rules that name the user. Rules that name a removed user remain, and apply to the next user with
-   * that name.
+   * Directories whose path rules name the user. The rules remain after the user is removed, and apply to the next user
+   * with the same name.
    */
   ruledDirectories: string[];
 }

@@ -20,7 +20,7 @@ export interface MailFacts {
   filesUnknown: number;
   /**
    * Number of files that the request leaves out because the quota was full. `filesOverLimit` is the number of files
-   * that the request's own limits exclude.
+   * that the request leaves out because of its own limits.
    */
   filesRefused: number;
   filesOverLimit: number;
@@ -63,7 +63,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
-/** Returns the text for an email that is sent only after its request has ended. */
+/** Returns the text of an email about a request that ended before the email was sent. */
 export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
   return text([
     `This email was written at ${formatTime(createdAt)}. The request has ended since then, and its files may no longer be on disk.`,

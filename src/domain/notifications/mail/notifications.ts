@@ -25,8 +25,8 @@ interface DueLetter {
 }
 
 /**
- * Queues the emails that are due for the requests, except emails that were queued before. If all of a request's files
- * were released, its email about the last file is not queued until another file joins the request.
+ * Queues the emails that are due for the requests, except emails that were queued before. If all files of a request
+ * were released, the last-file email is not queued until another file joins the request.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -41,7 +41,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  // let PostgreSQL choose the plan: an email's figures cover all of a request's files
+  // let PostgreSQL choose the plan, because an email's figures are computed from all of a request's files
   if (due.length > 0) tx.send(plannedFreely());
   for (const email of due) await writeEmail(ctx, tx, email);
 }
@@ -130,7 +130,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // delete the old notice's row, so that its sender cannot record a result in the new notice's row
+      // delete the old notice's row, so that the old notice's sender cannot record a result in the new notice's row
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );

@@ -19,7 +19,9 @@ export interface ClaimedMail
   extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   isLate: boolean;
-  /** Whether the email announces an expiry that has passed, or that was postponed after the email was written. */
+  /**
+   * Whether the email announces an expiry that has already passed, or that was postponed after the email was queued.
+   */
   isMoot: boolean;
 }
 

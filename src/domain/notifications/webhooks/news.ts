@@ -19,8 +19,8 @@ import { linkToRequest } from '../mail/mail.js';
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /**
- * SQL condition that a webhook might receive the event `e`. Includes disabled webhooks, because they might be enabled
- * before the next event.
+ * SQL condition that a webhook might have to report the event `e`. Includes disabled webhooks, because they might be
+ * enabled before the next event.
  */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
@@ -166,8 +166,8 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 const BATCH = 200;
 
 /**
- * Fraction of a quota's size at which the quota becomes nearly full. The quota stays nearly full until the used
- * fraction falls below `ROOM_AGAIN`.
+ * If at least this fraction of a quota is used, the quota counts as nearly full. The quota counts as nearly full until
+ * the used fraction falls below `ROOM_AGAIN`.
  */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;

@@ -16,8 +16,8 @@ const CLAIM_SECONDS = 90;
 export const WEBHOOK_SECONDS = 15;
 
 /**
- * Seconds for which a message pauses after its first, second and later failures. The last pause also applies after all
- * further failures.
+ * Seconds to wait before a message is sent again, after the first, the second and each later failure. The last value
+ * also applies to all further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
@@ -57,7 +57,7 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
       SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
   SELECT webhook_id FROM waiting)`;
 
-/** Claims the next due message. `busy` contains the ids of quotas whose own webhooks are skipped. */
+/** Claims the next due message. Skips the webhooks of the quotas whose ids are in `busy`. */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);

@@ -34,7 +34,7 @@ interface CreateWebhookInput {
   note?: string | null | undefined;
 }
 
-/** A webhook with its new secret, which cannot be read later. */
+/** A webhook with its new secret. Users cannot read the secret later. */
 export interface WebhookWithSecret {
   webhook: ShownWebhook;
   secret: string;
@@ -150,8 +150,8 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 interface SetWebhookInput extends Settings {
   id: number;
   /**
-   * Whether the webhook's messages are queued and sent. If set to true, messages that are pending or were given up are
-   * retried.
+   * Whether the webhook's messages are queued and sent. An update to true also retries messages that are pending or
+   * were given up.
    */
   isEnabled?: boolean | null | undefined;
 }
@@ -168,7 +168,8 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // a new URL is a new receiver, so clear the earlier receiver's failures, and record the caller as the author
+      // a new URL means a new receiver, so clear the failures of the earlier receiver, and record the caller as the
+      // webhook's author
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
