@@ -1,4 +1,4 @@
-/** Lists a table's columns under their Prisma names, and reads rows that have these column names. */
+/** Lists a table's columns with their Prisma names, and reads rows whose columns have these names. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**

@@ -1,7 +1,8 @@
 /**
  * Tape drives and their leases. At most one engine holds a drive's lease. Leases expire by the database server's clock.
- * Each time an engine claims a drive, the drive's epoch increases. A write under an older epoch has no effect. Epochs
- * are set from the clock, so that restoring the database from a backup does not repeat an epoch.
+ * Each time an engine claims a drive, the drive's epoch increases. Writes by an engine that claimed the drive in an
+ * older epoch have no effect. Epochs are set from the clock, so that restoring the database from a backup does not
+ * repeat an epoch.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -59,8 +60,8 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 
 /**
  * Leases a drive that no running engine has leased.
- * @param claim.of drives that the engine can claim. By default, drives with an expired lease, and free drives with
- *   running recalls
+ * @param claim.of drives that the engine can claim. Default: drives with an expired lease, and free drives with running
+ *   recalls
  * @param claim.except drives that the engine has already leased
  */
 export async function claimDrive(
@@ -158,9 +159,7 @@ export interface EngineProcess {
   weight: number;
 }
 
-/**
- * Time in seconds for which the row of a process without a drive is kept after the process's drive request has expired.
- */
+/** Time in seconds for which a process's row is kept, if the process has no drive and its drive request has expired. */
 const KEPT_SECONDS = 60;
 
 /**
@@ -191,8 +190,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns a library's drives and the other engines that request drives in the library. If no other engine requests a
- * drive, the list of drives is empty.
+ * Returns a library's drives, and the other engines that request drives in the library. If no other engine requests a
+ * drive, the returned list of drives is empty.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
- * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because later recalls on that
- * drive have a newer epoch.
+ * Ends recalls. An engine that has lost a drive's lease cannot end recalls on the drive, because recalls that a later
+ * engine started have a newer epoch.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -49,7 +49,7 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** The file did not cause the error, so the recall does not count as a try. */
+  /** The recall failed with an error that the file did not cause, so the recall does not count as a try. */
   | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
   | { kind: 'returned' }
 );
@@ -57,8 +57,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall that must be repeated: an import changed the file, or the file switched to its other tape copy
- * (`isTurned`). A copy that the recall has restored (`copy`) is removed.
+ * Result of a recall that must be repeated, because an import changed the file, or because Tapegate switched the file
+ * to its other tape copy (`isTurned`). If the recall has restored a copy (`copy`), the copy is removed.
  */
 type Superseded = {
   fileId: bigint;
@@ -85,7 +85,8 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // lock the requests: if a request ended before the commit, its files would remain on disk
+    // lock the requests, so that they cannot end before the commit; otherwise, an ended request's files could remain on
+    // disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
@@ -110,8 +111,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine still holds the drive. The caller
- * must have locked the recalls.
+ * If the engine still holds the drive, returns the files whose recalls began in the lease's epoch. The caller must have
+ * locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -148,7 +149,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // if only the tape position has changed, accept a complete copy, but ignore an error at the old position
+    // if an import has changed only the tape position, accept a complete copy, but ignore an error at the old position
     if (change.isSame && (kind === 'restored' || kind === 'existing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -227,7 +228,7 @@ async function acceptUnrecorded(
 }
 
 /**
- * Changes the stage of files and records their copies. Records a copy even if its file is not in the expected stage.
+ * Changes the stage of files and records their copies. Records a copy even if the file was not in the expected stage.
  */
 async function recordCopies(
   ctx: Context,
@@ -250,7 +251,7 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/** Sets the start times of requests that were created while their files' recalls were being started. */
+/** Sets the start times of requests that were created while the recalls of their files were starting. */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -353,7 +354,7 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** Whether the copy's disk is failing and must not be accessed. */
+  /** Whether the copy's disk is failing, and therefore must not be accessed. */
   isFailing: boolean;
   epoch: bigint;
 }

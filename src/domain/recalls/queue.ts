@@ -28,8 +28,8 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
  * Returns the recall queue, grouped by volume and user. If two users wait for a file, the file is counted for each
  * user.
  * @param which.libraryId id of the only library to include. Default: all libraries
- * @param which.until time until which postponed retries are included, together with recalls that wait for disk space.
- *   Default: only recalls that a drive could start now
+ * @param which.until if given, the result includes recalls that are postponed at most until this time, and recalls that
+ *   wait for disk space. Default: only recalls that a drive could start now
  */
 export async function readQueues(
   ctx: Context,
@@ -115,7 +115,7 @@ export async function readVolumeQueue(
 
 /**
  * Returns an SQL join (`w`) that yields the user and priority of the highest-priority request for a recall's file.
- * Considers only the listed users, without suspended users.
+ * Considers only users who are in the given list and are not suspended.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -127,7 +127,7 @@ export function firstRequestOf(users: readonly string[]): Sql {
   ) w`;
 }
 
-/** Offset in bytes at which a file begins on its volume, or its path on tape if the position is unknown. */
+/** Offset in bytes at which a file begins on its volume, or the file's path on tape if the position is unknown. */
 interface Start {
   start: bigint | null;
   path: string;
@@ -156,7 +156,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Class of the error that ended the last try or postponed the next try. */
+  /** Class of the error that made the last try fail, or that postponed the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Time of the next try; null if the recall can begin at any time, is waiting for disk space, or is running. */
@@ -223,8 +223,8 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must have been failing before its files switch to their other tape copies. A switch is
- * permanent, and the volume might recover.
+ * Seconds for which a volume must have been failing before engines switch its files to their other tape copies. The
+ * wait is long, because a switch is permanent, and the volume might recover.
  */
 const PATIENCE_SECONDS = 300;
 

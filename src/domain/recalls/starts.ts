@@ -34,7 +34,7 @@ export interface RunningRecall extends FileAttributes {
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
-  /** Number of tries that no longer count, for example because the volume was resumed. */
+  /** Number of earlier tries that no longer count, for example because an operator has resumed the volume. */
   earlierTries: number;
   diskId: number;
   mountpoint: string;
@@ -44,7 +44,7 @@ export interface RunningRecall extends FileAttributes {
  * Starts waiting recalls on a drive: reserves room on disk, sets the files' stage to RESTORING, and sets the requests'
  * start times. Skips recalls that are no longer waiting or must not begin yet. If no restore disk has room for a file,
  * skips the file and records the reason.
- * @param what.stagedAt id of a staging library whose staged files are recalled, from any volume
+ * @param what.stagedAt id of the staging library whose staged files are recalled, regardless of the files' volumes
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -55,7 +55,8 @@ export async function startRecalls(
   const seen = await measureDisks(ctx, measure); // measure the disks before locking any rows
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // do not lock requests that have started, because other transactions might be ending their recalls
+    // do not lock requests whose first recall has begun, because other transactions might be ending recalls of these
+    // requests
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -103,7 +104,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls whose files have moved on tape. Otherwise, drives would always plan a moved file for its old volume.
+ * Updates recalls whose files have moved on tape. Otherwise, drives would continue to look for a moved file on its old
+ * volume.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -156,7 +158,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   queuedAt: string;
   /** Whether the file's tape position is known, or its library can read the file without a position. */
   hasPosition: boolean;
-  /** Whether an earlier recall's copy of the file is still on disk. */
+  /** Whether a copy of the file from an earlier recall is still on disk. */
   hasCopy: boolean;
   mayBegin: boolean;
   isStaged: boolean;
@@ -299,8 +301,9 @@ async function findTaken(tx: Transaction, files: readonly WantedFile[]): Promise
 }
 
 /**
- * Returns files whose folded paths equal another file's folded path. Checks only disks whose file systems fold names
- * (`folds_names`). Records the folded paths for later comparisons. The caller must have locked the disks.
+ * Returns files whose folded path (domain/conditions.ts) is the same as another file's folded path. Checks only disks
+ * whose file systems ignore case or Unicode normalisation in names (column `folds_names`). Records the folded paths for
+ * later comparisons. The caller must have locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly WantedFile[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

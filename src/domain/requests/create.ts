@@ -106,7 +106,7 @@ type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: St
 
 /**
  * Stores a checked request.
- * @returns undefined if nothing was stored, because the quota's overdue requests must be ended first
+ * @returns undefined if nothing was stored, because the caller must first end the quota's overdue requests
  */
 async function store(
   ctx: Context,
@@ -345,7 +345,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** The part of a stage request that becomes one request. Each path belongs to only one part. */
+/** The part of a stage request that becomes one request. Each path in the stage request belongs to exactly one part. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -353,14 +353,14 @@ interface StageRequestPart {
 
 export interface StageRequestFileInput {
   path: string;
-  /** The path as the client wrote it. */
+  /** The path in the form in which the client sent it. */
   given: string;
   ordinal: number;
 }
 
 /**
- * Stores a request with the listed files that fit into the quota, in list order. Skips each file that does not fit,
- * because later files might be smaller.
+ * Stores a request with the listed files that fit into the quota. Tries the files in list order. Skips a file that does
+ * not fit, because later files might be smaller.
  * @returns no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */

@@ -103,7 +103,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
 interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
-  /** A plain, case-sensitive substring of logical paths. */
+  /** A plain, case-sensitive substring of the logical paths of the files to release. */
   match?: string | null | undefined;
 }
 
@@ -111,7 +111,7 @@ interface ReleaseFilesInput {
  * Releases a request's files and unresolved paths, in any state. If a substring is given, also releases excluded files
  * whose paths are not recorded. Released files never join the request again, even if the request is revived. Releasing
  * a file again has no effect.
- * @param how.mayHaveEnded whether to accept an ended request, whose files are already released
+ * @param how.mayHaveEnded whether to accept an ended request. The files of an ended request are already released
  * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request. After
  *   an error, the request is unchanged
  */
@@ -205,8 +205,8 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. If the catalogue contains a path's file, adds a released request file, so that
- * the request's pattern does not add the file again.
+ * Deletes the chosen unresolved paths. If the catalogue contains a file at a deleted path, adds a released request
+ * file, so that the request's pattern does not add the file again.
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

@@ -1,6 +1,6 @@
 /**
- * Limits the number of rows for excluded files, which match a request's pattern but do not fit into the request or its
- * quota.
+ * Limits the number of rows for excluded files. An excluded file matches a request's pattern, but exceeds a limit of
+ * the request or of its quota.
  *
  * Recording each excluded file could take millions of rows, and would block new requests during an import. Each user
  * therefore has at most `limits.excludedPaths` recorded paths. For further excluded files, a request stores only the
@@ -32,8 +32,8 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
 /**
- * Updates the smallest unrecorded file's size in each request whose pattern matches more files than an import is
- * allowed to add. The caller must have locked the requests.
+ * Updates the size of the smallest unrecorded file (`excluded_size`) in each request whose pattern matches more files
+ * than an import is allowed to add. The caller must have locked the requests.
  */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
@@ -100,7 +100,7 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Maximum number of patterns to compare at a time, which limits memory use to tens of megabytes. */
+/** Maximum number of patterns in memory at the same time. This number of patterns takes tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
@@ -108,8 +108,8 @@ const BATCH = 10_000;
 const MAX_BLOCKED_MS = 20;
 
 /**
- * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. If more files match, an extra row (`is_over`) for each page of files
+ * Fills the temporary table `matched` with pairs of a request and a file that matches the request's pattern. Adds at
+ * most `limits.importJoins` files for each user. If more files match, an extra row (`is_over`) for each page of files
  * contains the request's smallest excluded file.
  * @param of.files a query that returns the files' ids
  * @param of.as a table with the files' ids, paths and sizes
@@ -133,7 +133,8 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // search a request with unrecorded files only if the quota might have room, or a smaller unrecorded file might exist
+  // if a request has unrecorded files, search it only if the quota might have room, or if a file is smaller than the
+  // smallest unrecorded file
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(

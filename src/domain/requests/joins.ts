@@ -70,8 +70,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // do not search `files` again: an IN condition inside an OR would compare each row with all files. Size 0 makes
-  // `joinUnrecorded` search the request if path rules exclude the smallest unrecorded file
+  // do not search `files` again, because an IN condition inside an OR would compare each row with all files. If path
+  // rules exclude the smallest unrecorded file, size 0 makes `joinUnrecorded` search the request
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -109,7 +109,8 @@ export async function storeJoining(
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await recordSkipped(tx);
   await tx.query(sql`ANALYZE joining`);
-  // another transaction might have ended the requests, added the files or released the paths before the lock was taken
+  // before this transaction locked the requests, another transaction might have ended them, added the files, or
+  // released the paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
           OR EXISTS (SELECT FROM request_file h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
@@ -167,7 +168,7 @@ async function takeFitting(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // materialized, so that PostgreSQL searches each request only once instead of once for each file
+    // the query is materialized, so that PostgreSQL searches each request only once instead of once for each file
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM request_file h WHERE h.request_id = o.request_id AND h.ordinal > 0),
@@ -241,8 +242,8 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas in which an excluded file can now join its request, or is now excluded for a different reason. Checks
- * two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit.
+ * Selects quotas with an excluded file that can now join its request, or that is now excluded for a different reason.
+ * Checks two paths of each live request: the first path excluded by the quota, and the first path excluded by a limit.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -260,7 +261,7 @@ const retryableQuotas = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/** Adds files that were excluded because of a full quota or a limit, if they fit now. */
+/** Adds files that were excluded because of a full quota or a limit, and that fit now. */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);
   const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));

@@ -1,5 +1,6 @@
 /**
- * Limits of a single request, independent of its quota. A limit protects against a pattern that matches too many files.
+ * Limits of a single request. These limits are independent of the request's quota, and protect against a pattern that
+ * matches too many files.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -34,7 +35,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks the limits for files that can only be accepted or rejected together, such as a new request's files.
+ * Checks the limits for a group of files that the caller accepts or rejects as a whole, such as the files of a new
+ * request.
  * @throws InvalidInputError
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

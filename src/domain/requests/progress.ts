@@ -35,7 +35,8 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Returns the SQL condition that a recall for a request (`r`) has begun, perhaps before the request was created.
+ * Returns the SQL condition that a recall of a file in the request `r` has begun. The recall might have begun before
+ * the request was created.
  * @param which SQL condition on the request file (`h`)
  */
 export function hasBegun(which = sql`true`): Sql {
@@ -113,7 +114,7 @@ type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 const MAX_LINES = 100;
 
-/** Logs, after the commit, that requests have reached a step. */
+/** Logs, after the commit, that requests were made, started, expired or cancelled. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {

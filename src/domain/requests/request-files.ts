@@ -20,7 +20,7 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
  * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy is
  * not recalled until an engine has checked the copy. Updates the requests' counts and states, and queues emails that
  * are due. The caller must have locked the requests, which must be live.
- * @param options.queuesMail false if no email can be due
+ * @param options.queuesMail false if no email can be due for these requests
  * @param options.isNew true if no file can have been withdrawn
  */
 export async function settleRequests(
@@ -85,7 +85,7 @@ const waitingTogether =
     sql`request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/** Makes PostgreSQL look up each file by key, regardless of statistics. */
+/** Makes PostgreSQL look up each file by key, regardless of the table's statistics. */
 const waitingByKeys =
   (which: Sql): WaitingRows =>
   (condition, lock = empty) =>
@@ -155,7 +155,8 @@ export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]
 }
 
 /**
- * Locks the live requests that contain any of the files and for which no recall has begun. @returns the requests' ids
+ * Locks the live requests that contain any of the files, and whose first recall has not begun. @returns the requests'
+ * ids
  */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
@@ -206,7 +207,7 @@ export async function markRequestFiles(
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.errorClass ?? null);
   const errors = outcomes.map((o) => o.error ?? null);
-  // materialized, so that PostgreSQL looks up each file and each request file by key
+  // the query is materialized, so that PostgreSQL looks up each file and each request file by key
   const rows = await tx.query<{ requestId: number }>(
     sql`WITH outcome AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error

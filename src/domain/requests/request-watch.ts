@@ -2,8 +2,8 @@
  * Watches requests and file stages: yields the current state, and then every change in order. A watcher that resumes
  * after an event gets only the later events.
  *
- * One statement reads the current state, the newest event's id, and the event batches whose events do not have ids yet.
- * A watcher therefore gets each change exactly once.
+ * A single statement reads the current state, the id of the newest event, and the batches of events that do not have
+ * ids yet. A watcher therefore gets each change exactly once.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -146,10 +146,13 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/** Maximum number of seconds until an estimated end. The dates of longer estimates might be out of range. */
+/** Maximum number of seconds until an estimated end. A later end might be outside the range of valid dates. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Time to locate, sync and record a file, expressed as the number of bytes that a drive could read in this time. */
+/**
+ * Overhead of locating, syncing and recording a file, expressed as the number of bytes that a drive could read in the
+ * same time.
+ */
 const BYTES_PER_FILE = 100e6;
 
 /** Estimates when a request will end, from the files and bytes restored since its first recall began. */

@@ -54,7 +54,10 @@ export async function lockOwnRequest(
   return request;
 }
 
-/** Checks that the caller is allowed to see a request, before the operation waits for a lock. @throws NotFoundError */
+/**
+ * Checks that the caller is allowed to see a request. An operation calls this function before it waits for a lock.
+ * @throws NotFoundError
+ */
 export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (ctx.caller.reads === 'all') return;
   const { rowCount } = await ctx.db.pool.query(
@@ -251,7 +254,7 @@ interface RequestFileWithFile extends RequestFile {
 
 /**
  * Returns a page of files for each request.
- * @param how.isCommon whether to read only the fields in `commonFileFields`
+ * @param how.isCommon whether to read only the fields that `commonFileFields` lists
  */
 export async function readRequestFiles(
   ctx: Context,
@@ -313,7 +316,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts each request's files that are at their primary path, by request id. */
+/** Counts, by request id, the files that are on disk at their primary path. */
 export async function countAtPrimaryPath(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id

@@ -33,7 +33,7 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values for a request. A null limit removes the current limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** The update fails if the request's quota belongs to another user. */
+  /** Expected owner of the request's quota. If the quota belongs to another user, the update fails. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
@@ -60,9 +60,9 @@ export async function updateRequest(
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // wait for a running import only if the update might add files
+    // wait for a running import only if the update might add files to the request
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // `tryUpdate` checks again, because the request might have ended in the meantime
+    // `tryUpdate` repeats this check, because the request might have ended in the meantime
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
@@ -79,7 +79,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins whether files might join the request, so that the transaction must lock the catalogue first
+ * @param how.joins whether files might join the request. If true, the transaction first locks the catalogue
  * @returns false, without any change, if the update needs the catalogue lock and `joins` is false
  */
 async function tryUpdate(
@@ -171,7 +171,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // an overdue request that no job has ended yet is still charged and counted
+  // an overdue request that no job has ended yet is still charged to the quota and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);

@@ -30,7 +30,7 @@ export interface CurvePoint {
 const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Age in days beyond which the site's history has only one point per hour. */
+/** Age in days after which the site's history keeps only one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
 const MOST_POINTS = 3000;
@@ -147,7 +147,7 @@ export interface QuotaPoint {
 const written = new WeakMap<Context['db'], string>();
 
 /**
- * Writes a row for each quota that has changed, once an hour. Several engines can write these rows at the same time.
+ * Writes, once an hour, a row for each quota that has changed. Several engines can write these rows at the same time.
  */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -168,7 +168,8 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns quotas' sizes and usage, by quota id: at the time `since` (if known), after each later change, and now.
+ * Returns the history of each quota's size and used bytes, by quota id: at the time `since` (if known), after each
+ * later change, and now.
  * @throws InvalidInputError
  */
 export async function readQuotaHistory(

@@ -19,7 +19,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** Number of seconds by which the process is behind in reading new events. */
+  /** Delay, in seconds, with which the process reads new events. */
   lagSeconds: number;
 }
 
@@ -32,8 +32,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * SQL condition that a process is dead and another process has replaced it. A new process replaces one dead process of
- * the same kind on its host.
+ * SQL condition that a process is dead, and that another process has replaced the dead process. A new process replaces
+ * one dead process of the same kind on its host.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})

@@ -32,7 +32,8 @@ const EVENTS = 5000;
 
 /**
  * Deletes events older than TAPEGATE_EVENT_DAYS in small transactions. After a crash, the next run continues the
- * deletion. Batches are marked in id order before they are deleted, so that no reader gets part of a deleted batch.
+ * deletion. The function marks batches in id order before it deletes them, so that no reader gets only a part of a
+ * batch.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -81,7 +82,8 @@ const deleteEvents = sql`
       ) e LIMIT ${EVENTS}))`;
 
 /**
- * Deletes empty batches, except the last batch. OFFSET 0 forces index lookups, because a join would read all events.
+ * Deletes batches without events, except the last batch. OFFSET 0 forces index lookups, because a join would read all
+ * events.
  */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (

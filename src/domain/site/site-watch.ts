@@ -14,13 +14,16 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** The pause after a slow check, as a multiple of the check's duration. */
+/** Length of the pause after a slow check, as a multiple of the check's duration. */
 const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
+  /**
+   * Returns the changes since the last check, by key. Returns undefined if the changes are unknown, for example in the
+   * first check.
+   */
 interface MarkSource<Item> {
-  /** Returns the changes since the last check, by key; undefined if the changes are unknown, as in the first check. */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
@@ -28,7 +31,7 @@ interface MarkSource<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Whether items that are not listed might also have changed. Always true in a watcher's first value. */
+  /** Whether items that `items` does not contain might also have changed. Always true in a watcher's first value. */
   hasMore: boolean;
 }
 
@@ -126,7 +129,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free disk space changes constantly, so the value is rounded down to a multiple of 128 MiB (2^27 bytes). */
+/** Free disk space changes constantly, so it is rounded down to a multiple of 128 MiB (2^27 bytes). */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -183,7 +186,7 @@ const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
-  // do not keep the caller's signal, because the checks continue after the caller has disconnected
+  // do not keep a reference to the caller's signal, because the checks continue after the caller has disconnected
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
@@ -226,7 +229,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): MarkSo
       return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
     },
     onError: (error) => {
-      last = undefined; // the range might be too large to read, so watchers read everything again
+      last = undefined; // the range of event ids might be too large to read, so make all watchers read everything again
       logFailure(ctx.log, error, 'cannot read the changed requests');
     },
   };

@@ -24,7 +24,10 @@ import {
 } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Maximum number of disk lifetimes in a stage request. Each disk lifetime needs its own request and transaction. */
+/**
+ * Maximum number of different disk lifetimes in a stage request. Each disk lifetime needs its own request and
+ * transaction.
+ */
 const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
@@ -58,7 +61,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   if (!own) throw new UnknownUserError(quota);
   const created: number[] = [];
   try {
-    // this stage request's own unstaged paths are added to the count only at the end
+    // the unstaged paths of this stage request are added to the quota's count only at the end
     checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
     if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
@@ -162,7 +165,7 @@ export interface StageRequestFileRow {
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
-  /** Whether the file's request ended before the file was on disk. */
+  /** Whether the request that contains the file ended before the file was on disk. */
   isLate: boolean;
 }
 
@@ -171,7 +174,7 @@ export interface StageRequestRow {
   quota: string;
   madeAt: string;
   startedAt: string | null;
-  /** When the last file arrived on disk or failed; null while a file is pending. */
+  /** Time at which the last file arrived on disk or failed; null while a file is pending. */
   endedAt: string | null;
 }
 
@@ -261,8 +264,9 @@ interface LocatedFile {
 }
 
 /**
- * Returns the localities of paths, in any order. A file with a copy in the restore area is DISK_AND_TAPE. A file that
- * drives can recall is TAPE. A file that the caller is not allowed to list counts as missing.
+ * Returns the locality of each path. The results are in no particular order. A file with a copy in the restore area is
+ * DISK_AND_TAPE. A file that drives can recall is TAPE. A file that the caller is not allowed to list counts as
+ * missing.
  * @param paths distinct logical paths
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
@@ -344,7 +348,7 @@ export async function removeStageRequest(ctx: Context, id: string): Promise<void
 }
 
 /**
- * Returns a stage request's requests, and checks that the caller is allowed to change all of them.
+ * Returns the ordinary requests of a stage request. Checks that the caller is allowed to change all of these requests.
  * @throws NotFoundError, also if the caller is not allowed to see the stage request; ForbiddenError
  */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
@@ -358,7 +362,8 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // every caller who is allowed to charge the quota is also allowed to change a stage request that has no requests
+    // if a stage request has no requests, every caller who is allowed to charge the quota is also allowed to change the
+    // stage request
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];

@@ -166,8 +166,8 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 const BATCH = 200;
 
 /**
- * If at least this fraction of a quota is used, the quota counts as nearly full. The quota counts as nearly full until
- * the used fraction falls below `ROOM_AGAIN`.
+ * Smallest used fraction at which a quota counts as nearly full. The quota then counts as nearly full until the used
+ * fraction falls below `ROOM_AGAIN`.
  */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
