@@ -17,9 +17,9 @@ export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 
 export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * Returns an SQL expression that reduces a path for comparison. If any file system treats two paths as the same, their
- * reduced paths are equal. Different paths can also have equal reduced paths, and then Tapegate stores one of the
- * copies at another path.
+ * Returns an SQL expression for the folded form of a path, which is used to compare paths. If any file system treats
+ * two paths as the same, their folded paths are equal. If two different paths have equal folded paths, Tapegate stores
+ * one of the copies at another path.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;

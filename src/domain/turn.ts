@@ -1,7 +1,7 @@
 /**
- * Limits how many database connections are occupied by operations that change data. A change occupies a connection
- * while it waits for a lock. Waiting callers therefore share a limited number of connections fairly. Short changes have
- * separate connections, so that an operator can always suspend a drive, volume or user.
+ * Limits how many database connections are occupied by operations that change data. Such an operation occupies a
+ * connection even while it waits for a lock. Therefore, long changes share a limited number of connections fairly among
+ * callers. Short changes use other connections, so that an operator can always suspend a drive, volume or user.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -29,7 +29,7 @@ export async function withSlot<T>(
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the process's own work does not need a slot
+  if (share === undefined) return await work(); // work of Tapegate itself does not need a slot
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();

@@ -1,4 +1,7 @@
-/** The drives of a process, grouped by library. An unavailable library does not delay other libraries. */
+/**
+ * The drives of a process, grouped by library. If a library is unavailable, the drives of other libraries continue to
+ * work.
+ */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Context } from '../domain/context.js';
@@ -26,8 +29,8 @@ export class DriveGroups {
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
   /**
-   * All groups with running drives, including groups of changed or removed libraries whose drives are finishing their
-   * work.
+   * All groups with running drives. If a library was changed or removed, its group stays until the drives have finished
+   * their work.
    */
   private readonly groups = new Set<DriveGroup>();
 
@@ -57,7 +60,7 @@ export class DriveGroups {
     });
   }
 
-  /** @param stop signal after which the drives do not start new work */
+  /** @param stop signal; after it aborts, the drives do not start new work */
   async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {

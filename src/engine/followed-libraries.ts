@@ -9,7 +9,7 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Contract of the libraries to follow. By default, libraries with any contract are followed. */
+  /** Contract of the libraries for which work runs: `drive` or `staging`. Default: all libraries. */
   contract?: Library['contract'];
   /** Returns a key computed from the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
@@ -26,7 +26,7 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** All running work, including unfinished work for changed or removed libraries. */
+  /** All running work, including work for changed or removed libraries that has not finished yet. */
   private readonly works = new Set<Promise<unknown>>();
   /** Settings of unsupported libraries, by library id, so that each unsupported library is logged only once. */
   private readonly refused = new Map<number, string>();
@@ -64,7 +64,7 @@ export class FollowedLibraries {
       .work(library, stop)
       .catch((error: unknown) => {
         logFailure(this.ctx.log, error, `library ${name}`);
-        if (this.present.get(id) === own) this.present.delete(id); // the next periodic call restarts the work
+        if (this.present.get(id) === own) this.present.delete(id); // the next periodic call starts the work again
       })
       .finally(() => this.works.delete(work));
     this.works.add(work);

@@ -60,8 +60,8 @@ export interface Engine {
 }
 
 /**
- * The part of an engine that a process runs: one drive, the periodic jobs, or (only in tests and benchmarks)
- * everything.
+ * The part of an engine that a process runs: one drive, or the periodic jobs. In tests and benchmarks, one process can
+ * run everything.
  */
 export type EnginePart = 'drive' | 'jobs' | 'all';
 
@@ -71,12 +71,12 @@ export interface EngineOptions {
   library?: DriveRange;
   /** Environment variables to which library settings can refer by name. */
   env?: Site['env'];
-  /** Called when a hung disk or tape call blocks a thread, after the failure is recorded. */
+  /** Called after a hung disk or tape call has blocked a thread, and the failure has been recorded. */
   onHang?: () => void;
   /** The engine's id, which all of its processes share. Default: a new id. */
   engineId?: string;
   // only tests use the following options
-  /** Seconds after which another engine can claim an unresponsive engine's drive. */
+  /** Seconds after which other engines can claim a drive of an unresponsive engine. */
   leaseSeconds?: number;
   drainMs?: number;
   /** Milliseconds between polls by an idle drive, and between runs of the job `abandon`. */
@@ -97,7 +97,10 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Milliseconds for which a stopping engine waits for aborted work (`ABORT_MS`), and to release drives (`LEAVE_MS`). */
+/**
+ * Milliseconds for which a stopping engine waits for aborted work to end (`ABORT_MS`), and for drives to be released
+ * (`LEAVE_MS`).
+ */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
@@ -275,7 +278,7 @@ function listen(
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // after a suspension or resumption, new work might exist, or running work might have to stop
+  // signal the jobs, because after a suspension or resumption, new work might exist, or running work might have to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(

@@ -1,6 +1,6 @@
 /**
  * Calls to staging libraries, and the libraries' answers. Each call has its own batch id, which is stored before the
- * call. An answer is recorded only for files that still have the call's batch id. A late answer therefore changes
+ * call. An answer is recorded only for files that still have the call's batch id. Therefore, a late answer changes
  * nothing if another engine has leased the library in the meantime.
  */
 
@@ -29,8 +29,8 @@ export interface StagingRow {
 }
 
 /**
- * Batch ids of files in state INTENDED that do not have a batch yet. `KEPT_BEFORE` marks files that the library still
- * keeps on disk after an earlier request.
+ * Placeholder batch ids of files in state INTENDED that do not have a batch yet. `KEPT_BEFORE` marks files that the
+ * library still keeps on its disk after an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
@@ -42,7 +42,7 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
 
 /**
  * Assigns a new batch id to the files that will be requested next from the library. Files with the fewest attempts come
- * first. A batch gets smaller with each attempt, so that a bad file does not block other files.
+ * first. The more attempts the files have, the smaller is the batch, so that a bad file does not block other files.
  *
  * Includes unneeded files if the library might already have received a request for them. To release such a file,
  * Tapegate needs the request id from the library's answer.
@@ -175,8 +175,8 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 }
 
 /**
- * Releases files that no recall from this library needs. If a file was never requested, only deletes its row, because a
- * call to the library might cost money.
+ * Releases files that no recall from this library needs. If a file was never requested, deletes the file's row without
+ * a call to the library, because a call might cost money.
  */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
@@ -259,12 +259,12 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Bounds on the pause before an engine asks again whether the library still keeps a file. */
+/** Shortest and longest pause before an engine asks again whether the library still keeps a file. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * A file that the library keeps on its disk. Null in `until` means the time that the library reported when it staged
- * the file.
+ * A file that the library keeps on its disk. If `until` is null, the expiry time that the library reported when it
+ * staged the file still applies.
  */
 export type KeptRow = Answered & { until: string | null };
 

@@ -53,8 +53,8 @@ export interface Staged {
   files: number;
   bytes: bigint;
   /**
-   * Total size in bytes of the staged files for which no room on disk is reserved yet. Ignores other libraries that do
-   * not respond.
+   * Total size in bytes of the staged files for which no room on disk is reserved yet. Includes files of other
+   * libraries, unless the other library is suspended or failing.
    */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
@@ -94,16 +94,19 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
 
 export interface Room {
   files: number;
-  /** Bytes that can still be requested from the library; null if only the restore area limits the bytes. */
+  /**
+   * Maximum total size of the files that can still be requested from the library; null if only the restore area limits
+   * the size.
+   */
   bytes: bigint | null;
-  /** Whether the library has nothing staged, so that one file of any size can be requested. */
+  /** Whether no files are staged in the library. If true, one file of any size can be requested. */
   isEmpty: boolean;
 }
 
 /**
- * Stores files in state INTENDED, in the order of `fileIds`, within the limits of the library and of the restore area.
+ * Stores files in state INTENDED, in the order of `fileIds`, up to the limits of the library and of the restore area.
  * If a file does not fit on any restore disk, the file keeps waiting and the reason is recorded.
- * @returns the stored files' ids; `isFull` if there was no room for further files
+ * @returns the stored files' ids; `isFull` is true if there was no room for further files
  * @throws Error if the engine has lost its lease on the library
  */
 export async function intendFiles(
@@ -155,7 +158,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 
 /**
  * Stores files in state INTENDED because their tape copies must be verified (catalogue/verifications.ts). The caller
- * must already have requested the files that recalls need.
+ * must first have requested the files that recalls need.
  * @returns the number of stored files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
@@ -182,7 +185,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Hours for which an engine reserves a tape copy that it verifies. */
+/** Hours for which an engine reserves a tape copy that it will verify. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {

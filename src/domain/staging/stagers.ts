@@ -1,7 +1,7 @@
 /**
  * Decides which engine calls a staging library. At most one engine holds a library's lease, as for drives
- * (recalls/drives.ts). The lease only avoids needless calls. Calls from two engines do no harm, because the calls have
- * different batch ids.
+ * (recalls/drives.ts). The lease only avoids needless calls. If two engines call the same library, no harm is done,
+ * because their calls have different batch ids.
  */
 
 import { locking } from '../../db/locks.js';
@@ -74,7 +74,7 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Number of files that were requested from the library, or that the next request will include. */
+  /** Number of files that engines have requested from the library, or will include in the next request. */
   asked: number;
   ready: number;
   releasing: number;

@@ -21,8 +21,8 @@ import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
 /**
- * Milliseconds within which all other processes store their pending counts of rejections, which might contain the
- * user's name.
+ * Milliseconds within which every other process stores its pending counts of rejected calls. These counts might contain
+ * the user's name.
  */
 const ON_ITS_WAY_MS = 500;
 
@@ -40,7 +40,7 @@ export interface PurgeResult {
  *   live requests
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
-  // the purge's own audit row must not contain the user's name, even if the purge is rejected
+  // the audit row of the purge itself must not contain the user's name, even if the purge is rejected
   const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
   const action = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -49,7 +49,8 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // first store pending counts of rejections, because they might contain the user's name
+    // first store the pending counts of rejected calls, because they might contain the user's name
+    await ctx.refusals.settle();
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
@@ -65,7 +66,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** Names under which the user might own requests, one for each role. */
+  /** Owner names that requests of the user can have, one for each role. */
   owners: readonly string[];
   /** Email address of the user's quota; null if the quota has no address, or another quota has the same address. */
   address: string | null;
@@ -86,7 +87,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
 /** Ends the user's access, and prevents new requests. */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    // wait until other transactions have created their requests, because a new request might belong to the user
+    // wait until transactions that create requests have committed, because a new request might belong to the user
     await lockCatalogue(tx, 'alone');
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
@@ -98,7 +99,7 @@ async function closeUser(ctx: Context, user: string, action: AuditedAction): Pro
           ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-    // other processes must drop the name from pending counts of rejections
+    // other processes must remove the name from their pending counts of rejected calls
     await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`);
     if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   });

@@ -18,7 +18,7 @@ export interface ArchiveInput extends BatchOptions {
   dir: string;
   /** Logical directory into which the files are archived. Default: the root directory. */
   prefix?: string;
-  /** Whether to create a missing tape library even if the catalogue contains volumes. */
+  /** Whether to create the tape library if it is missing, even if the catalogue contains volumes. */
   newLibrary?: boolean;
 }
 
@@ -31,7 +31,7 @@ export interface ArchiveProgress {
 
 /**
  * Archives a directory tree. If a file cannot be archived, lists the file in the result and continues.
- * @throws Error, before any file is written, if the library is missing although the catalogue contains volumes
+ * @throws Error if the library is missing although the catalogue contains volumes. In this case, no file is written
  * @param how.onProgress callback that receives the total number of files and bytes so far
  * @param how.onSkip callback for entries that are not directories or regular files
  */
@@ -72,7 +72,7 @@ async function archiveAll(
   const walk = walkSources(input, result, { onSkip: how.onSkip, onDirectory: (directory) => modes.push(directory) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
-    // record directories before their files, because a registered file might be restored immediately
+    // record a directory before its files, because a registered file might be restored immediately
     await recordDirectories(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }

@@ -1,4 +1,4 @@
-/** Archives files in batches. Completes each step for all files in a batch before the next step. */
+/** Archives files in batches. Each step is completed for all files in a batch before the next step begins. */
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/tape-files.js';
@@ -24,7 +24,7 @@ export interface BatchOptions {
 export interface BatchResult {
   archived: number;
   bytes: bigint;
-  /** Number of files that were already on tape with the checksum in the catalogue. */
+  /** Number of files that were already on tape and have the checksum that the catalogue contains. */
   unchanged: number;
   failed: string[];
 }
@@ -134,13 +134,14 @@ export class ArchiveBatch {
   }
 
   /**
-   * Sorts sources into three groups: not on tape (`fresh`), in the catalogue without a tape position (`lost`), and on
-   * tape with the same bytes (`safe`).
+   * Sorts sources into three groups. `fresh`: the file is not on tape. `lost`: the file is in the catalogue without a
+   * tape position. `safe`: the file is on tape with the same bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findDirectoryClashes(this.ctx, paths); // find conflicts before any file is written to tape
+    // find conflicting paths before any file is written to tape
+    const clashes = await findDirectoryClashes(this.ctx, paths);
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];
@@ -172,7 +173,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Syncs volumes, because a file must be durable before it is registered.
+   * Syncs the written volumes to disk, because a file must be durable before it is registered.
    * @returns the files on volumes that were synced
    */
   private async sync(written: readonly WrittenFile[]): Promise<WrittenFile[]> {
@@ -203,8 +204,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free in the catalogue. If an import created a catalogue entry in the
-   * meantime, the entry must not get the new file's tape position.
+   * Returns the new files whose paths are still free in the catalogue. If an import has added a file at the same path
+   * in the meantime, the imported file must not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);

@@ -32,14 +32,17 @@ export type OnDirectory = (directory: DirectoryMode) => void;
 
 interface PendingDirectory {
   relative: string;
-  /** Access granted by the parent directories, which are not restored and therefore cannot protect restored files. */
+  /**
+   * Access that the parent directories grant. Parent directories are not restored, so their access rights must be
+   * applied to the restored files.
+   */
   parentAccess: Access | undefined;
 }
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. The directory's parents are not
- * restored, and the directory itself is restored only if a prefix is given. The access rights of a directory that is
- * not restored are applied to its entries.
+ * restored, and the directory itself is restored only if a prefix is given. If a directory is not restored, its access
+ * rights are applied to its entries.
  * @param from.prefix logical directory into which the files below `dir` are archived. Default: `/`
  * @throws the system's error if `dir` itself cannot be read
  */
@@ -61,7 +64,7 @@ export async function* walkSources(
       return [];
     });
     const logical = (prefix + relative).replace(/\/+$/, '');
-    const access = await accessOf(directory).catch(() => CLOSED); // removed or replaced
+    const access = await accessOf(directory).catch(() => CLOSED); // the directory was removed or replaced
     const effective = above ? restrictAccess(above, access) : access;
     if (logical !== '' && findPathProblem(logical) === undefined) onDirectory({ path: logical, ...effective });
     const outerAccess = logical === '' ? effective : undefined;
@@ -100,7 +103,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
 }
 
 /**
- * Reads a source file's stats, and restricts its access rights.
+ * Reads a source file's stats, and limits the returned access rights. Does not change the file.
  * @param outerAccess access granted by the directories that are not restored
  */
 async function findSource(
@@ -171,7 +174,7 @@ export interface Source extends Partial<FileAttributes> {
   mtimeNs: bigint;
 }
 
-/** Returns whether the file was replaced or changed, judged by inode, size and mtime. */
+/** Returns whether the file was replaced or changed. Compares the inode, the size and the mtime. */
 export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): boolean {
   return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
@@ -204,8 +207,8 @@ export async function removeSource(source: Source): Promise<void> {
  * Opens a directory in the archived tree, checks that the directory is still at its path, and calls `use`. Without the
  * check, a user could replace the directory with a link to a directory that only root is allowed to access.
  * @param directory path without symbolic links
- * @param use function that is called with a path to the open directory. On Linux, no later rename or link can
- *   redirect the path
+ * @param use function that is called with a path to the open directory. On Linux, the path leads to the same directory
+ *   even after a rename
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
  *   missing
  */

@@ -14,14 +14,14 @@ import { isSame } from '../../restore-area/entry.js';
 import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
-/** Reports unrecorded files on disk that satisfied recent requests. */
+/** Reports files on disk that satisfied requests although Tapegate did not write them. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
-        if (!stats?.isFile()) continue; // another check reports missing files
+        if (!stats?.isFile()) continue; // skip missing files, because another check reports them
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
       } catch (error) {

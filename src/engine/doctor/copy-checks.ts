@@ -97,8 +97,8 @@ async function compareStats(
 }
 
 /**
- * Returns the stats of a regular file at a copy's path, a description of any other entry, or undefined if the path is
- * free.
+ * Returns the stats if a regular file is at a copy's path, and a description if another entry is at the path. Returns
+ * undefined if the path is free.
  */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
@@ -124,11 +124,12 @@ function recordedTimeOf(ns: bigint | null): string {
 }
 
 /**
- * Formats a time with nanoseconds. Outside the years 1 to 9999, the formatted time has the form `@seconds`, which `date
- * -d` reads.
+ * Formats a time with nanoseconds. A time outside the years 1 to 9999 is formatted as `@seconds`, a form that `date -d`
+ * reads.
  */
 function timeOf(ns: bigint): string {
-  const rest = ((ns % SECOND) + SECOND) % SECOND; // the double modulo makes the remainder positive even before 1970
+  // with the double modulo, the remainder is positive even for times before 1970
+  const rest = ((ns % SECOND) + SECOND) % SECOND;
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
@@ -180,7 +181,7 @@ async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCo
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports files that are now only on tape, because their copies were changed outside Tapegate and later removed. */
+/** Reports files whose copies were changed outside Tapegate and later removed. These files are now only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];

@@ -134,7 +134,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  // read the catalogue after the file, so that the catalogue entry cannot be older than the file
+  // read the catalogue after examining the file, so that the catalogue entry cannot be older than the file
   const current = stats && (await readPathRecord(ctx, fileId));
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
@@ -169,7 +169,10 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
   }
 }
 
-/** Checks the file again, because an engine removes a copy from disk before it updates the catalogue. */
+/**
+ * Checks the file again, because an engine might have removed the copy from disk, and not have updated the catalogue
+ * yet.
+ */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
   return now !== undefined && isSame(now, seen);
@@ -189,7 +192,7 @@ interface VisitedDirectory {
 
 const BATCH = 500;
 
-/** Directory that the file system itself creates in its root directory. */
+/** Name of a directory that the file system itself creates in its root directory. */
 const FOREIGN = 'lost+found';
 
 /**

@@ -1,6 +1,6 @@
 /**
- * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run alongside
- * engines and gateways, because each repair takes the usual locks and checks its finding again.
+ * Compares the restore disks with the database, checks counters, and repairs differences. The doctor can run at the
+ * same time as engines and gateways, because each repair takes the usual locks and checks its finding again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -107,7 +107,7 @@ function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Findi
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
-/** Recovers dead engines' drives, and requeues running recalls that have no drive. */
+/** Recovers the drives of dead engines, and requeues recalls that are marked RUNNING but have no drive. */
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;

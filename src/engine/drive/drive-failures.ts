@@ -1,7 +1,7 @@
 /**
  * Suspends failing drives, libraries and volumes. A drive that throws a DriveError, or a library that refuses to work,
- * is suspended until its next trial. A volume is suspended after repeated mount failures or several consecutive
- * unreadable files.
+ * is suspended until the next attempt to use it. A volume is suspended after repeated mount failures or several
+ * consecutive unreadable files.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -21,8 +21,8 @@ import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /**
- * Number of consecutive mount failures after which a volume is suspended. The number is higher for error classes that
- * allow more tries.
+ * Number of consecutive mount failures after which a volume is suspended. For error classes that allow more tries, the
+ * number is higher.
  */
 const MAX_MOUNTS = 3;
 
@@ -34,8 +34,8 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /**
- * Pause before a drive returns to a volume on which no recall could start. The pause doubles after each visit without a
- * started recall.
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles after each visit on which
+ * no recall starts.
  */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
@@ -44,7 +44,10 @@ const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 /** Number of consecutive files with MEDIA errors after which the volume is suspended. */
 const MAX_BAD_FILES = 3;
 
-/** A file that failed this many times before the volume was resumed no longer counts against the volume. */
+/**
+ * If a file failed this many times before an operator resumed the volume, its next failures do not count against the
+ * volume.
+ */
 const MAX_EARLIER_TRIES = 3;
 
 interface MountFailure {
@@ -154,7 +157,7 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch's recalls and returns the reason to suspend the volume, if
-   * any. The function examines the outcomes in read order.
+   * any. The function processes the outcomes in the order in which the files were read.
    */
   followReads(
     volume: string,
@@ -176,8 +179,7 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file's first failed try. Ignores later tries, because other files might be read successfully before the
-   * next try.
+   * Counts a file only at its first failed try, because other files might be read successfully before the next try.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -233,7 +235,10 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Resumes a suspended drive or library if its next trial is due. Then returns whether the drive can be used. */
+/**
+ * Resumes a suspended drive or library if the next attempt to use it is due. Then returns whether the drive can be
+ * used.
+ */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -273,13 +278,14 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
-    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // not the volume's fault
+    // the volume did not cause these errors
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError;
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
     throw error; // the caller releases the drive, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  // reading and unmounting have both succeeded
+  // at this point, reading and unmounting have succeeded
   if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId });
   await setMount(ctx, lease, null);
   return hasRead;

@@ -24,7 +24,7 @@ import { workVolume } from './visit.js';
 const RESTART_MS = 1000;
 
 /**
- * Function that reads files with a claimed drive until another engine should use the drive.
+ * Function that reads files with a claimed drive, until the drive should be used by another engine.
  * @returns whether the remaining work can be done only on other hosts
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
@@ -45,7 +45,7 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
       if (isForOtherHosts) restMs = options.unusablePauseMs;
     }, report);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // aborting `stop` ends the pause
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // the pause ends early if `stop` aborts
   }
 }
 
@@ -72,7 +72,8 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
 
 /** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // drives to skip until the next call, because their recovery might have failed
+  // ids of drives to skip until the next call, because the recovery of these drives might have failed
+  const done: number[] = [];
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -100,7 +101,7 @@ async function useDrive(
     end = resolve;
   });
   const calls = new CallWatch(limitsOf(ctx), (hung) => {
-    lease.giveUp(); // if a hung call returns later, it must not change disks or the database
+    lease.giveUp(); // if a hung call returns later, the code after the call must not change disks or the database
     end(hung);
   });
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
@@ -192,7 +193,10 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Applies the time limit to each chunk separately, so that the time spent processing chunks does not count. */
+/**
+ * Applies the time limit to each chunk separately. The time that the caller spends on processing a chunk does not
+ * count.
+ */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;
@@ -206,7 +210,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // do not end the iterator after an error or a hung call
+    isOver = true; // after an error or a hung call, do not end the iterator
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

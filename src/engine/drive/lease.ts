@@ -2,8 +2,8 @@
  * Holds a drive's lease and renews it while the process lives. The lease expires after a fixed time, even if the
  * database is down.
  *
- * A process might stall without noticing, because its clocks might stall too. Therefore the database confirms the lease
- * before a partial file is opened and before a copy is put in place.
+ * A stalled process might not notice the stall, because its clocks might stall too. Therefore, the process queries the
+ * database to confirm the lease before it opens a partial file or puts a copy in place.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,7 +24,7 @@ export interface HeldLease extends Lease {
   giveUp(): void;
   calls: CallWatch;
   recordBytes(bytes: number): void;
-  /** Whether a file has been read during the current visit to a volume. */
+  /** Whether the drive has read a file since it mounted the current volume. */
   hasRead: boolean;
   visitedAt: string;
 }
@@ -65,14 +65,16 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
   };
 }
 
-/** Fractions of the lease time after which the lease is renewed, and after which a failed renewal is retried. */
+/**
+ * Fractions of the lease time: one after which the lease is renewed, and one after which a failed renewal is retried.
+ */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** A timer that fires more than this many milliseconds late shows that the process was stalled. */
+/** If a timer fires more than this many milliseconds late, the process was stalled. */
 const STALL_MS = 1000;
 
-/** Half-life of a measurement's weight in the average read rate, in milliseconds of reading. */
+/** Reading time in milliseconds after which a measurement has half the weight in the average read rate. */
 const HALF_LIFE_MS = 10_000;
 
 class ReadRate {
@@ -102,8 +104,8 @@ export class Renewal {
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /**
-   * Time, by the monotonic clock, at which the lease expires; never later than its expiry in the database. The clock
-   * keeps running while the process is stopped.
+   * Time, by the monotonic clock, at which this process considers the lease expired; never later than the lease's
+   * expiry in the database. The monotonic clock keeps running while the process is stopped.
    */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
@@ -147,7 +149,7 @@ export class Renewal {
 
   private async renew(): Promise<void> {
     const startedAt = performance.now();
-    // while the database is unavailable, another engine cannot claim the drive
+    // keep the lease: while the database is unavailable, another engine cannot claim the drive
     const answer = await this.renewOnce().catch(() => 'busy' as const);
     if (this.isEnded) return;
     if (answer === 'lost') return this.lose();
@@ -193,8 +195,8 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that can be opened after each confirmation of the lease. Opening a partial file after the
- * lease has expired does no harm, because the file is empty and does not replace another file.
+ * Number of partial files that can be opened after each confirmation of the lease. If a partial file is opened after
+ * the lease has expired, no harm is done, because the file is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;

@@ -1,4 +1,4 @@
-/** Options for a drive: its lease, its signals, and the state that all of the engine's drives share. */
+/** Options for a drive: its lease, its signals, and the state that it shares with the engine's other drives. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -13,7 +13,10 @@ export interface LeaseOptions {
   held: Set<number>;
   stop: AbortSignal;
   abort: AbortSignal;
-  /** Ends the wait for aborted work. A call that is still running when this signal aborts is considered hung. */
+  /**
+   * Signal that ends the wait for aborted work. A call that is still running when this signal aborts is considered
+   * hung.
+   */
   leave: AbortSignal;
   disks: FailingDisks;
   /** Called when a disk or tape call has hung, after the failure is recorded and the drive is released. */
@@ -27,7 +30,8 @@ export interface DriveOptions extends LeaseOptions {
   running: RunningRecalls;
   failures: VolumeFailures;
   /**
-   * Maximum time in milliseconds between an idle drive's polls. No signal is sent when a failed recall's pause ends.
+   * Maximum time in milliseconds between an idle drive's polls for work. Polls are needed because no signal is sent
+   * when a failed recall's pause ends.
    */
   idleMs: number;
   /**
@@ -53,7 +57,8 @@ export class RunningRecalls {
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
-    // use one listener for the batch: a combined signal for each file would cost more than reading a small file
+    // use one listener for the whole batch, because a combined signal for each file would cost more than reading a
+    // small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);

@@ -15,12 +15,14 @@ import {
   pauseSeconds,
 } from './retry.js';
 
-/** Thrown if a failed recall's copy cannot be removed or examined. `cause` is the error that ended the recall. */
+/**
+ * Thrown if the copy of a failed recall cannot be removed or examined. `cause` is the error that made the recall fail.
+ */
 export class UnseenError extends Error {}
 
 /**
- * Errors from the tape, as opposed to errors from the restore disk. After a tape error that is not retried, the file's
- * other tape copy is read.
+ * Errors that the tape caused, and not the restore disk. If such an error is not retried, the file's other tape copy is
+ * read.
  */
 const tapeErrors = new WeakSet<object>();
 
@@ -81,7 +83,7 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
 }
 
 /**
- * Returns the outcome of a recall whose file must be staged again. The recall does not count as a try, but users see
+ * Returns the outcome of a recall whose file must be staged again. The failure does not count as a try, but users see
  * the reason.
  */
 export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {

@@ -1,4 +1,7 @@
-/** Plans which files a drive reads next, in which order and for which users, and when the drive leaves the volume. */
+/**
+ * Plans which files a drive reads next, in which order, and for which users. Also plans when the drive unmounts the
+ * volume.
+ */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -50,8 +53,8 @@ export class ReadPlan<F extends PlannedFile> {
   }
 
   /**
-   * Chooses the plan's files again. Leaves the plan empty if no file is waiting, or if the drive should change to
-   * another volume.
+   * Chooses the plan's files again. The plan stays empty if no file is waiting, or if the drive should mount another
+   * volume.
    */
   async renew(): Promise<void> {
     this.files = await this.choose();
@@ -78,11 +81,14 @@ export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan for a mounted volume. The time limit for keeping the volume mounted begins with this call. */
+/**
+ * Returns the plan for a mounted volume. The maximum time for which the volume stays mounted is measured from this
+ * call.
+ */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;
-  let head = 0; // the drive's position on the volume, in bytes
+  let head = 0; // current position of the drive on the volume, in bytes
   const moveHead = (files: readonly QueuedRecall[]) => {
     const last = files.findLast(({ start }) => start !== null);
     if (last) head = Number(last.start) + Number(last.size);

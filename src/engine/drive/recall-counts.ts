@@ -6,7 +6,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 
 type Ended = RecallOutcome['kind'] | 'superseded';
 
-/** Whether each possible outcome of a recall has an error class. */
+/** The possible outcomes of a recall. The value is true if recalls with this outcome have an error class. */
 const OUTCOMES: Record<Ended, boolean> = {
   restored: false,
   existing: false,
@@ -19,7 +19,9 @@ const OUTCOMES: Record<Ended, boolean> = {
 
 const NO_CLASS = 'none';
 
-/** Sets a claimed drive's counters to 0, so that Prometheus also sees the first recalls as an increase. */
+/**
+ * Creates a claimed drive's counters with the value 0, so that Prometheus also sees the first recalls as an increase.
+ */
 export function addRecallCounters(drive: string): void {
   count('tapegate_recalls_started_total', { drive }, 0);
   count('tapegate_recalled_bytes_total', { drive }, 0);

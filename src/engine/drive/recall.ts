@@ -42,7 +42,7 @@ export interface Batch {
   /** Time, by the monotonic clock, at which the batch began, before disks were assigned to its files. */
   since: number;
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** One abort signal for each recall. The signal aborts when the recall, or all work on the drive, must stop. */
+  /** One abort signal for each recall. A recall's signal aborts when the recall or all work on the drive must stop. */
   signals: readonly AbortSignal[];
   signal: AbortSignal;
   end(): void;
@@ -52,7 +52,7 @@ interface BatchWork {
   batch: Batch;
   /** Receives the outcomes of recalls, in one or several calls. Must not block. */
   report: (outcomes: RecallOutcome[]) => void;
-  /** Limits the bytes that the drive has read but not yet written. */
+  /** Limits the number of bytes that the drive has read but not yet written to disk. */
   budget: Budget;
   disks: FailingDisks;
   links: LinkKeeper;
@@ -65,8 +65,8 @@ interface BatchWork {
  * `returned`.
  *
  * The returned promise settles when all files are read. The caller must await `written`, which settles when all
- * outcomes are reported, and rejects if some recalls have no outcome. If an error made the volume unreadable
- * (`failure`), the outcome for unread files is `returned`.
+ * outcomes are reported, and rejects if some recalls have no outcome. If an error makes the volume unreadable
+ * (`failure`), unread files get the outcome `returned`.
  */
 export async function runBatch(
   ctx: Context,
@@ -192,7 +192,8 @@ class BatchRun {
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
-      // postpone the file for longer than its volume, so that the drive reads other files first on its next visit
+      // postpone the file for longer than its volume, so that the drive reads other files first when it mounts the
+      // volume again
       if (error instanceof RetryLaterError)
         return toPostponed(this.ctx, recall, new PostponedError(error.message, 2 * error.retryAfterSeconds));
       return toReturned(recall);
@@ -214,7 +215,8 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // take the ended recalls from the list before the sync, because the sync does not cover copies placed later
+      // take the ended recalls from the list before the sync, because the sync does not cover copies that are put in
+      // place later
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
@@ -333,7 +335,7 @@ class RecalledCopy {
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // remove the partial file, which is a second hard link to the copy, because no later job would find the link
+    // remove the partial file now: it is a second hard link to the copy, and no later job would find it
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
@@ -341,8 +343,8 @@ class RecalledCopy {
 
   /**
    * Puts the copy in place, or finds an unrecorded file with the same bytes at the copy's path.
-   * @returns `placed`; `unsure` if the partial file might still exist; or the stats of an unrecorded file with the
-   *   same bytes
+   * @returns `placed`; `unsure` if the partial file might still exist; the stats if an unrecorded file has the same
+   *   bytes
    * @throws TapeError POLICY if any other file is at the path
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
@@ -354,9 +356,10 @@ class RecalledCopy {
         return 'placed';
       } catch (error) {
         const found = await this.onDisk(() => statIn(directory, name)).catch(() => undefined);
-        // the copy is in place, but a network file system lost the reply, or the partial file could not be removed
+        // the copy is in place despite the error: a network file system lost the reply, or the partial file could not
+        // be removed
         if (found && storedStats(found).ino === ino) return 'unsure';
-        // a slow disk might put the copy in place even after the error
+        // a slow disk might still put the copy in place after the error
         if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
       }
       if (attempt === 2 || !(await this.removeStaleCopy())) {
@@ -382,8 +385,8 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the copy's ctime; null if the ctime cannot be read. Never rejects, because a retry would fail after the
-   * copy is in place.
+   * Returns the copy's ctime, or null if the ctime cannot be read. Never rejects, because the copy is already in place,
+   * and a retry of the recall would fail.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -396,12 +399,12 @@ class RecalledCopy {
   }
 
   /**
-   * Removes a copy that an earlier recall left without a recorded outcome.
+   * Removes a copy from an earlier recall whose outcome was not recorded.
    * @returns whether a copy was removed
    */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      // the file was renamed, so the copy is at another path
+      // the file was renamed after the earlier recall, so the copy is at another path
       if (stale.ino === null || stale.path !== this.recall.path) continue;
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
@@ -426,7 +429,7 @@ class RecalledCopy {
     const read = (file: string, like: string) =>
       this.onDisk((tick) => checksumOf(path.join(directory.fdPath, file), like, tick));
     if ((await read(name, checksum)) !== checksum) return undefined;
-    // an Adler-32 checksum does not prove that two files are equal
+    // equal Adler-32 checksums do not prove that two files are equal
     const isEqual =
       !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
     return isEqual ? existing : undefined;

@@ -1,6 +1,6 @@
 /**
- * Cleans up after recalls that did not put a copy in place: removes partial files, and empty directories that were
- * created for the recalls.
+ * Cleans up after recalls that did not put a copy in place. Removes their partial files, and the empty directories that
+ * were created for them.
  */
 
 import { once } from 'node:events';
@@ -18,7 +18,9 @@ import type { HeldLease } from './lease.js';
  */
 const LEASE_MARGIN_MS = 1000;
 
-/** Milliseconds for which failed removals are retried after the lease is lost, and milliseconds between retries. */
+/**
+ * After the lease is lost: milliseconds for which failed removals are retried, and milliseconds between two retries.
+ */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -57,14 +59,15 @@ export class Remains {
 
   /**
    * Removes a recall's partial file and empty directories. While the lease is held, a periodic job retries failed
-   * removals. If the lease is lost, the job might already have run, so this engine retries the removals for a minute.
+   * removals. If the lease is lost, the job might already have run, so this engine itself retries the removals for a
+   * minute.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;
     const { calls: jobCalls } = this.disks;
     for (;;) {
       if (await this.removeRemainsOnce(recall, isUnseen)) return true;
-      // the hung disk is suspended, and this process will exit
+      // do not retry after a hung call: the hung disk is suspended, and this process will exit
       const isHung = this.lease.calls.hasHung || jobCalls.hasHung;
       if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
       await sleep(CLEANUP_PAUSE_MS, undefined, { ref: false });
@@ -89,7 +92,7 @@ async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
     await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
   } catch {
-    // `done` has aborted
+    // the wait ends when `done` aborts
   }
   return false;
 }

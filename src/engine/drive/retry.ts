@@ -32,11 +32,14 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
-/** Returns whether a failure counts as a try. A recall that waits for free disk space does not count as a try. */
+/**
+ * Returns whether a failure counts as a try. If a recall fails because the disk has no free space, the failure does not
+ * count.
+ */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
 /**
- * Returns the seconds for which a drive must not visit a volume again after an unexpected error. The pause grows with
+ * Returns the seconds for which drives must not mount a volume again after an unexpected error. The pause grows with
  * the number of earlier errors (`before`).
  */
 export function breakdownPauseSeconds(before: number, random: number): number {
@@ -57,7 +60,9 @@ export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-/** Classifies an error that ended a recall. Restore disk errors are classified by their code. */
+/**
+ * Returns the class of an error that made a recall fail. The class of a restore disk's error depends on the error code.
+ */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };

@@ -1,7 +1,7 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
- * drive through the database. A process with more drives than its fair share releases a drive between visits to
- * volumes. For a few seconds, only processes that requested a drive can claim the released drive.
+ * drive through the database. A process with more drives than its fair share releases a drive while no volume is
+ * mounted in the drive. For a few seconds, only processes that requested a drive can claim the released drive.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -21,13 +21,16 @@ const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
 /**
- * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive, this engine
- * keeps its drives for `KEEP_MS`.
+ * Milliseconds for which other engines have priority for a free drive. If no other engine claims the drive in this
+ * time, this engine does not release another drive for `KEEP_MS`.
  */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
-/** Minimum time between releases of two drives, so that other engines have time to claim the first drive. */
+/**
+ * Minimum time in milliseconds between the releases of two drives, so that other engines have time to claim the first
+ * drive.
+ */
 const RELEASE_INTERVAL_MS = 1000;
 
 /**
@@ -40,7 +43,7 @@ const YIELD_MS = 120_000;
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
-  // all times below are measured by the monotonic clock
+  // the following times are measured by the monotonic clock
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
   private freeSince = new Map<number, number>();

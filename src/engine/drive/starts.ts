@@ -22,12 +22,15 @@ import type { AnyPlan } from './read-plan.js';
 import { type Batch, runBatch } from './recall.js';
 import { countEnded } from './recall-counts.js';
 
-/** `stagedAt` is a staging library's id. `volume` is the name of the staging library or of the mounted volume. */
+/**
+ * `stagedAt` is the id of a staging library; undefined if the drive reads a volume. `volume` is the name of the staging
+ * library or of the mounted volume.
+ */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
 /**
- * Writes the outcomes of recalls to the database, in order. The methods do not wait for the writes, and do not throw.
- * The caller must await `written`.
+ * Writes the outcomes of recalls to the database, in order. The methods only queue the writes, and do not throw. The
+ * caller must await `written`.
  */
 class OutcomeWriter {
   private readonly ctx: Context;
@@ -76,7 +79,8 @@ class OutcomeWriter {
 }
 
 /**
- * Reads a plan's files in batches. Reads a batch while the previous batch's copies are still being written and synced.
+ * Reads a plan's files in batches. The drive reads a batch while the copies of the previous batch are still being
+ * written and synced.
  */
 export class BatchReader {
   readonly outcomes: OutcomeWriter;
@@ -112,7 +116,7 @@ export class BatchReader {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // charge users for starting their batch, but not for planning
+      const startedAt = performance.now(); // charge users for the time to start their batch, but not for planning
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
@@ -155,7 +159,10 @@ export class BatchReader {
     report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
-  /** Requeues the recalls in a batch that was started but not read, because no other drive reads RUNNING recalls. */
+  /**
+   * Requeues the recalls of a batch that was started but not read. Otherwise, no drive would read these files, because
+   * drives skip RUNNING recalls.
+   */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
     batch?.end();
@@ -188,8 +195,8 @@ export class BatchReader {
   }
 
   /**
-   * Takes the batch that was started in advance. Callers await the batch afterwards, so that the batch's error is
-   * thrown only once.
+   * Takes the batch that was started in advance. The caller must await the batch only after this call, so that the
+   * batch's error is thrown only once.
    */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
@@ -198,7 +205,7 @@ export class BatchReader {
   }
 
   /**
-   * Starts the recalls of the plan's next files. Takes the files from the plan before awaiting anything, so that a
+   * Starts the recalls of the plan's next files. Takes the files from the plan before the first await, so that a
    * concurrent call takes other files.
    */
   private async start(): Promise<Batch> {
@@ -236,7 +243,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // await the writes last, because requeuing recalls also reports outcomes
+      await this.outcomes.written; // await the writes last, because the code that requeues recalls also queues writes
     }
   }
 }

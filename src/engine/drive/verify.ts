@@ -22,9 +22,9 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * Verifies the unconfirmed tape copies on one volume. Stops after the current copy if a recall is waiting.
+ * Verifies the tape copies on one volume that were never verified. Stops after the current copy if a recall is waiting.
  * @param how.failures counter of failed mounts, which are not recorded as tape copy errors
- * @returns false if a recall needs the drive, or all tape copies are confirmed
+ * @returns false if a recall needs the drive, or if no tape copies remain to verify
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(
@@ -97,7 +97,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // reaching the limit on open files says nothing about the tape copy
+  const isTry = !isExhausted(thrown); // an error about too many open files says nothing about the tape copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

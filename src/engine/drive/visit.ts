@@ -1,4 +1,7 @@
-/** A drive's visit to one volume: the drive reads the volume batch by batch until other volumes are due. */
+/**
+ * A drive's visit to one volume: the drive mounts the volume, reads it in batches until other volumes are due, and
+ * unmounts it.
+ */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
@@ -52,7 +55,7 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** The error that ends the visit, because the drive or the whole library is unusable. */
+  /** The error after which the drive stops reading, because the drive or the whole library is unusable. */
   private broken: DriveError | LibraryError | undefined;
 
   constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -102,7 +105,7 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      // requeue the batch's recalls before the failure is recorded, so that these recalls are postponed too
+      // requeue the batch's recalls before recording the failure, because the failure postpones only queued recalls
       await written;
       return await this.recordFailure(failure);
     }

@@ -16,7 +16,7 @@ export interface Job {
    */
   isByTime?: boolean;
   /**
-   * Pause between two runs, as a multiple of the run time. Set for an expensive job that finds no work after most
+   * Pause between two runs, as a multiple of the run time. Set only for an expensive job that finds no work after most
    * signals.
    */
   pauseFactor?: number;
@@ -24,10 +24,14 @@ export interface Job {
 }
 
 /**
- * Minimum pause between a job's runs, in milliseconds. Limits the database load if each batch of files sends a signal.
+ * Minimum pause between a job's runs, in milliseconds. The pause limits the database load if each batch of files sends
+ * a signal.
  */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause in milliseconds before a signal starts the next run. A user might be waiting for the job's result. */
+/**
+ * Maximum pause in milliseconds between a signal and the next run. The pause is short, because a user might be waiting
+ * for the job's result.
+ */
 const MAX_PAUSE_MS = 1000;
 
 const STAGGER_MS = 50;
@@ -55,9 +59,10 @@ async function repeat(
   onRun: () => void,
 ): Promise<void> {
   count('tapegate_job_failures_total', { job: name }, 0);
-  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // aborting ends the pause
+  // the pause ends early if the job is stopped
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {});
   while (!stop.aborted) {
-    const seen = signal.count; // read the counter before the run, to notice signals during the run
+    const seen = signal.count; // read the counter before the run, so that signals during the run are not missed
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();

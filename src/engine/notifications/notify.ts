@@ -24,8 +24,8 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Seconds after the first deferral at which a deferred email is dropped. RFC 5321, section 4.5.4.1, requires senders to
- * try for at least four or five days.
+ * Seconds between the first deferral of an email and the time at which the email is dropped. RFC 5321, section 4.5.4.1,
+ * requires senders to try for at least four or five days.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /** Minimum number of deferrals before an email is dropped. */
@@ -58,7 +58,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    // check the restore disks' owner first, because an email that is claimed but not sent is delayed
+    // check the owner of the restore disks before the claim, because an email that is claimed but not sent is delayed
     await confirmOwned(ctx);
     if (!(await claimMail(ctx, claim))) break;
     processed++;

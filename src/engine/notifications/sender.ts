@@ -49,7 +49,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages, and returns before they are sent. */
+  /** Starts to send due messages. Does not wait until they are sent. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -191,7 +191,10 @@ function call(
 const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
-/** Resolves a host name only once, and connects only to the host's allowed addresses, to prevent DNS rebinding. */
+/**
+ * Resolves a host name only once, and connects only to allowed addresses among the results. This prevents DNS
+ * rebinding.
+ */
 function guardLookup(
   host: string,
   targets: WebhookTargets,

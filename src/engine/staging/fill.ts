@@ -1,7 +1,8 @@
 /**
  * Chooses the next files to request from a staging library, in fair-share order and volume by volume. Stops when the
- * library's depth is reached, or the restore area is full. Files already requested from the library count toward their
- * users' shares. Without this rule, a user with a long queue could use the library's whole depth.
+ * library's depth (its maximum number of staged files) is reached, or the restore area is full. Files that are already
+ * requested from the library count toward their users' shares. Otherwise, a user with a long queue could use the
+ * library's whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -24,10 +25,13 @@ import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
 import type { OpenStagingLibrary } from './open-library.js';
 
-/** Gives each user the shortest possible turn, because a stage request cannot be changed later. */
+/**
+ * Policy with the shortest possible turn for each user. A stage request cannot be changed later, so no user may fill it
+ * alone.
+ */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** Files are chosen in slices of at most the library's depth divided by this number. */
+/** Divisor of the library's depth. The quotient is the maximum number of files that are chosen at a time. */
 const SLICE_FRACTION = 10;
 
 const MAX_SLICES = 50;

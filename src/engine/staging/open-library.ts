@@ -31,7 +31,7 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;
   const written = [...usage];
-  usage.clear(); // clear before the write, so that a concurrent call does not add the counts again
+  usage.clear(); // clear the counts before the write, so that a concurrent call does not add them again
   const added = written.map(([request, { requests, bytes }]) => ({ request, sent: BigInt(requests), bytes }));
   await addUsage(ctx, id, added).catch((error: unknown) => {
     for (const [request, used] of written) countUsage(usage, request, used);

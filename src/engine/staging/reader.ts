@@ -1,6 +1,6 @@
 /**
- * Reads staged files into the restore area in batches. Verifies tape copies while no recalled file is staged. After a
- * crash, the engine that next claims the drive requeues unfinished recalls (drive/stale-files.ts).
+ * Reads staged files into the restore area in batches. While no file for a recall is staged, verifies tape copies.
+ * After a crash, the engine that next claims the drive requeues unfinished recalls (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -92,7 +92,7 @@ class ReadingVisit {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // while reads fail, use a random order, to find a readable file sooner
+    // while reads fail, read in random order, to find a readable file sooner
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -147,7 +147,7 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /** Pauses or suspends an unreadable library. Does not count the failure against volumes or files. */
+  /** Pauses or suspends an unreadable library. Does not count the failure as a failure of a volume or file. */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);
