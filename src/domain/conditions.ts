@@ -129,8 +129,8 @@ export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.qu
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * Returns the SQL condition that a lease has not expired. A lease lasts only seconds. If a lease ends in more than 15
- * minutes, the clock was set back after the lease was taken, so the lease counts as expired.
+ * Returns the SQL condition that a lease has not expired. A lease lasts only seconds. If a lease expires more than 15
+ * minutes from now, the clock was set back after the lease began. Such a lease counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;

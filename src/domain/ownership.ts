@@ -181,7 +181,8 @@ export async function endTakeover(ctx: Context, location: DatabaseLocation, take
     await tx.query(
       sql`UPDATE site_identity SET fenced = NULL, problem = NULL, location = ${JSON.stringify(location)}::jsonb, is_stamping = false`,
     );
-    await tx.query(sql`DELETE FROM foreign_directory`); // engines will detect foreign directories again and record them
+    // if foreign directories still exist, engines will detect and record them again
+    await tx.query(sql`DELETE FROM foreign_directory`);
     const action = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
     await tx.query(auditRow(ctx.now(), ctx.caller, action));
   });

@@ -131,7 +131,7 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and PostgreSQL finds them quickly. Otherwise, estimates their number.
+ * Counts files exactly if their number is small and PostgreSQL finds them quickly. Otherwise, estimates the number.
  * @param list.isSecret whether an estimate would reveal hidden files; if true, all files are counted
  */
 export async function estimateFiles(

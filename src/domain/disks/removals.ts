@@ -7,8 +7,8 @@
  * If an engine crashes while it removes a copy, another engine finds the record and removes the copy. The file is not
  * recalled before the record is deleted.
  *
- * An engine does not lock rows while it accesses a disk. An engine claims a copy only to make other engines choose
- * other copies.
+ * An engine does not lock rows while it accesses a disk. The only purpose of an engine's claim on a copy is that other
+ * engines choose other copies.
  *
  * An engine examines a copy on disk, then checks the copy in the database, and then removes exactly the examined copy.
  * Therefore, an engine never removes a copy that another process has restored after the examination.
@@ -233,7 +233,7 @@ export async function deleteRemovedCopies(
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'deleteRemovedCopies', async (tx) => {
-    // skip files that another transaction, such as a long import, has locked; a later run handles them
+    // skip files that are locked by another transaction, such as a long import; a later run processes the skipped files
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
@@ -290,7 +290,10 @@ export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): 
   );
 }
 
-/** Moves RESTORING files without a running recall back to the stage ONTAPE, and recalls them for waiting requests. */
+/**
+ * Finds files in the stage RESTORING that have no running recall. Moves these files back to the stage ONTAPE, and
+ * queues recalls for waiting requests.
+ */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
     const found = await tx.query<{ id: bigint }>(

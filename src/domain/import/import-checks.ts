@@ -123,7 +123,8 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
 }
 
 /**
- * Two paths that cannot both be restored, because `outer` would be both a file and a directory that contains `inner`.
+ * Two paths of which only one can be restored, because `outer` would be both a file and a directory that contains
+ * `inner`.
  */
 interface Clash {
   outer: string;
@@ -186,9 +187,9 @@ export interface ClashingRow extends Reject {
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes rows from the table `incoming` if their path clashes with another row or with the catalogue, because one path
- * would be both a file and a directory. Keeps rows of files that the catalogue already contains. If two new files
- * clash, deletes the file whose path would also be a directory.
+ * Deletes rows from the table `incoming` if their path clashes with another path in the table or in the catalogue. Two
+ * paths clash if one path would be both a file and a directory. Keeps rows of files that the catalogue already
+ * contains. If two new files clash, deletes the file whose path would also be a directory.
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);

@@ -14,8 +14,8 @@ export interface ImportResult {
   /** Number of new files that become UNVERIFIED, because their rows do not have a stage. */
   addedWithoutStage: number;
   /**
-   * Number of new files that become ONTAPE although their rows have stage A or R. Tapegate does not have copies of
-   * these files on disk.
+   * Number of new files that become ONTAPE although their rows have stage A or R, because Tapegate does not have copies
+   * of these files on disk.
    */
   addedWithoutCopy: number;
   /** Number of files that the import reinstated after an earlier complete list had withdrawn them. */
@@ -59,8 +59,8 @@ const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column })
 /**
  * Creates and fills three temporary tables, which PostgreSQL drops when the connection closes:
  * - `incoming`: the rows of files
- * - `namesake`: the paths of files that a complete list must not withdraw
- * - `incoming_directory`: the directories, if the import contains directories
+ * - `namesake`: the paths of files that must not be withdrawn, even if a complete list omits them
+ * - `incoming_directory`: the rows of directories, if the import contains directories
  * @returns whether the import contains directories
  * @throws ImportError
  */

@@ -5,8 +5,8 @@
  *
  * A trigger marks a link's row whenever the copy changes. An engine makes, replaces or removes the links of marked rows
  * (restore-area/links/keeper.ts). An engine's result is recorded only if the row was not marked again in the meantime
- * (column `change`). A process that was paused for longer than its claim lasts might make an unwanted link. Therefore,
- * after all claims have ended, an engine checks again whether each removed link is gone.
+ * (column `change`). If a process is paused until its claim on a row has expired, it might later make an unwanted link.
+ * Therefore, after all claims have expired, an engine checks again whether each removed link is gone.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -93,8 +93,8 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // read in a separate statement after the claim: if a file changes after this statement, its link's row is marked
-  // again
+  // read the files in a separate statement after the claim: if a file changes after this statement, its link's row is
+  // marked again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
@@ -234,7 +234,7 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
 
 /**
  * Returns the change numbers of links by file id. A change number grows when the link's row is marked, but not when a
- * failed step is retried.
+ * failed attempt is retried.
  */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();

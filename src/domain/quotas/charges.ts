@@ -67,8 +67,8 @@ export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: big
 }
 
 /**
- * Checks that a quota has room for a number of bytes. Callers use this check before they store a long list, because
- * rolling the list back would be slow.
+ * Checks that a quota has room for a number of bytes. Callers make this check before they store a long list, because a
+ * rollback of the stored list would be slow.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {

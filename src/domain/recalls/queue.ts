@@ -41,7 +41,8 @@ export async function readQueues(
 }
 
 /**
- * Returns the recalls that meet both conditions, grouped by volume and user. Skips suspended volumes and users.
+ * Returns the recalls that meet the conditions `isQueued` and `isOpen`, grouped by volume and user. Skips suspended
+ * volumes and users.
  * @param isQueued SQL condition on recalls (`c`)
  * @param isOpen SQL condition on volumes (`v`)
  */

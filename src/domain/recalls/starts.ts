@@ -93,8 +93,8 @@ function recordWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive so that no other engine can claim it, but its lease can still be renewed. @returns undefined if the
- * lease is lost
+ * Locks the drive so that no other engine can claim the drive. The engine can still renew the drive's lease. @returns
+ * undefined if the lease is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(

@@ -206,7 +206,7 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 
 /**
  * Deletes the chosen unresolved paths. If the catalogue contains a file at a deleted path, adds a released request
- * file, so that the request's pattern does not add the file again.
+ * file. Otherwise, the request's pattern would add the file again.
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // the term `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

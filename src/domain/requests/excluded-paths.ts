@@ -7,8 +7,8 @@
  * size of the smallest unrecorded file (`excluded_size`). When a request has room for a file of this size, joins.ts
  * searches the catalogue for the request's pattern.
  *
- * An import adds at most `limits.importJoins` files to a user's requests. joins.ts adds further files later, in steps
- * that do not block new requests.
+ * An import adds at most `limits.importJoins` files to a user's requests. joins.ts adds the remaining files later, in
+ * small transactions that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';

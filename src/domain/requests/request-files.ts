@@ -121,8 +121,8 @@ const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /**
- * Resets request files from ON_DISK to WAITING. The caller must have locked the requests, and must settle them
- * afterwards (`settleRequests`).
+ * Resets request files from ON_DISK to WAITING. The caller must have locked the requests, and must call
+ * `settleRequests` for them afterwards.
  */
 export async function waitAgain(
   tx: Transaction,
@@ -163,10 +163,10 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
- * waits for one of these files can be added or ended. New requests that appear meanwhile are locked without waiting,
- * because their transactions might be waiting for the files. If a new request is already locked, the transaction is
- * retried.
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no other
+ * transaction can add or end a request that waits for one of these files. New requests that appear meanwhile are locked
+ * without waiting, because their transactions might be waiting for the files. If a new request is already locked, the
+ * transaction is retried.
  * @returns the requests' ids
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

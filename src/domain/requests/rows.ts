@@ -203,8 +203,8 @@ export async function streamRequestPaths<T>(
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /**
-   * Paths in the order in which they joined the request, as comma-separated JSON strings; null if the paths do not fit
-   * into one page.
+   * Comma-separated JSON strings of the paths, in the order in which the paths joined the request; null if the paths do
+   * not fit into one page.
    */
   paths: string | null;
 }

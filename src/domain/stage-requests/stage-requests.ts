@@ -307,7 +307,7 @@ interface RequestFiles {
 
 /**
  * Cancels the pending files of a stage request, and releases its files on disk.
- * @param paths paths as the client wrote them in the stage request, including invalid paths
+ * @param paths paths in the form in which the client sent them in the stage request, including invalid paths
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {

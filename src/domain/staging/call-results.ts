@@ -83,7 +83,9 @@ export async function recordAsked(
   return rowCount ?? 0;
 }
 
-/** Releases files that were requested after the lease was lost, unless another engine has requested them. */
+/**
+ * Releases files that this engine requested after it had lost the lease, unless another engine has requested the files.
+ */
 export async function recordStray(
   ctx: Context,
   asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },

@@ -90,7 +90,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Records a drive's visit to a volume. If no recall could start, drives visit the volume again only after a pause.
+   * Records that a drive has left a volume. If no recall could start on the volume, drives return to the volume only
+   * after a pause.
    */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);

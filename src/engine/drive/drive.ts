@@ -63,7 +63,8 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      return true; // the next engine that claims the drive might be on another host
+      // another host might be able to use the drive, because the next engine that claims it might run there
+      return true;
     });
     if (isForOtherHosts) share.yieldDrives(); // give other hosts priority before the drive is released
   });

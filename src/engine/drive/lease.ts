@@ -195,8 +195,8 @@ export class Renewal {
 export class NotHeldError extends Error {}
 
 /**
- * Number of partial files that can be opened after each confirmation of the lease. If a partial file is opened after
- * the lease has expired, no harm is done, because the file is empty and does not replace another file.
+ * Number of partial files that can be opened after each confirmation of the lease. A partial file that is opened after
+ * the lease has expired does no harm, because the file is empty and does not replace another file.
  */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;

@@ -1,7 +1,8 @@
 /**
  * Shares a library's drives among engine processes (src/planner/drive-shares.ts). A process without a drive requests a
  * drive through the database. A process with more drives than its fair share releases a drive while no volume is
- * mounted in the drive. For a few seconds, only processes that requested a drive can claim the released drive.
+ * mounted in the drive. For a few seconds after the release, only processes that requested a drive can claim the
+ * released drive.
  */
 
 import { logFailure } from '../../core/errors.js';

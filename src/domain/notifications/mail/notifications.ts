@@ -47,8 +47,8 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
 }
 
 /**
- * Deletes emails that no longer apply, unless an engine has begun to send them. The caller must have locked the
- * requests.
+ * Deletes queued emails that no longer apply. Keeps emails that an engine has begun to send. The caller must have
+ * locked the requests.
  */
 export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

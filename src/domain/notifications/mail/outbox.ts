@@ -1,7 +1,7 @@
 /**
- * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate limits the
- * number of emails that are claimed per minute. The user whose last email was sent longest ago is next, so one user's
- * many emails do not delay other users.
+ * Sends emails from the outbox at limited rates: one rate for each user and one for the whole site. A rate is the
+ * maximum number of emails that engines claim per minute. The user whose last email was sent longest ago is next, so
+ * one user's many emails do not delay other users.
  */
 
 import { logFailure } from '../../../core/errors.js';

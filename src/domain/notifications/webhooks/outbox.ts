@@ -20,7 +20,9 @@ export const WEBHOOK_SECONDS = 15;
  * also applies to all further failures.
  */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Number of failed attempts after which a message is given up, if the message is older than `MESSAGE_SECONDS`. */
+/**
+ * Number of failed attempts after which engines stop sending a message, if the message is older than `MESSAGE_SECONDS`.
+ */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
