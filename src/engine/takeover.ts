@@ -1,6 +1,6 @@
 /**
- * Takes over restore disks and libraries that another Tapegate owns. The former owner stops when it notices the new
- * owner record (restore-area/ownership.ts).
+ * Takes over restore disks and libraries that another Tapegate installation owns. The former owner stops when it
+ * notices the new owner record (restore-area/ownership.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';

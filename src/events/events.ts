@@ -91,7 +91,7 @@ export class EventFeed {
     return this.listeners.size;
   }
 
-  /** Seconds since the feed was notified of unread events; 0 if all events are read. */
+  /** Seconds since the feed was notified of events that it has not read yet; 0 if it has read all events. */
   get lagSeconds(): number {
     return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
@@ -203,7 +203,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.isNotified = true;
-    // readers read a large batch from the table, each through its own filter, to skip unwanted events
+    // do not read a large batch here: each reader queries the table for the events that pass its own filter
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;

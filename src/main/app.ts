@@ -236,8 +236,8 @@ const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
 /**
- * Returns a function that returns why engines have fenced this Tapegate: null if not fenced, and the last known answer
- * if the database is slow.
+ * Creates a function that returns the reason why engines have fenced this Tapegate; null if it is not fenced. If the
+ * database is slow, the function returns the last known reason.
  */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;

@@ -25,8 +25,8 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * Creates the program, whose commands inherit its settings.
- * @param where the last line of the help, which describes the environment
+ * Creates the commander program. All commands use the program's settings for output, help and errors.
+ * @param where the last line of the help, which mentions environment variables
  * @param args command-line arguments. Only the code of the named commands is loaded
  */
 export async function createProgram(

@@ -18,7 +18,8 @@ export interface CommandFile {
 }
 
 /**
- * A program's commands, in the order of the help, and the help's last line (`where`), which describes the environment.
+ * A program's commands, in the order of the help, and the last line of the help (`where`), which mentions environment
+ * variables.
  */
 export interface Commands {
   commands: readonly CommandFile[];

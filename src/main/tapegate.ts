@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The program's entry point. If Node.js is too old, reports its version before loading code that it cannot parse.
- * Therefore this file uses neither static imports nor syntax that is newer than `import()`.
+ * The program's entry point. If Node.js is too old, reports the version before loading code that the old version cannot
+ * parse. Therefore this file uses neither static imports nor syntax that is newer than `import()`.
  */
 
 const OLDEST = '20.19';

@@ -2,7 +2,8 @@
  * Simulates how drives read the current queue, following the rules in schedule.ts. The simulation shows when each
  * user's files on each volume are read. All functions are pure.
  *
- * The simulation assumes that no new requests and no failures occur, and does not wait for small queues to grow.
+ * The simulation assumes that no new requests and no failures occur. Unlike the engine, the simulation mounts volumes
+ * with small queues without waiting for more requests.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';

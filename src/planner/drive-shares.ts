@@ -2,8 +2,8 @@
  * Shares drives among engines by weight: decides when an engine leaves a free drive to another engine, and when an
  * engine releases one of its drives.
  *
- * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves to a requesting engine if that engine's claim is greater than the current engine's claim.
+ * If an engine has n drives, its claim to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). An
+ * engine gives a drive to another engine that needs one if the other engine's claim is greater.
  */
 
 export interface SharingEngine {
@@ -27,7 +27,9 @@ export interface DrivesAndAskers {
   askers: readonly SharingEngine[];
 }
 
-/** Returns the free drives that this engine must leave to engines that want a drive and have a greater claim. */
+/**
+ * Returns the free drives that this engine must not take, because another engine needs a drive and has a greater claim.
+ */
 export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
   const greater = askers.filter((asker) => isGreaterClaim(asker, countOf(asker, drives), engine, own));
@@ -62,7 +64,7 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
   return drives.filter(({ holder }) => holder === id).length;
 }
 
-/** Returns false for equal claims, so that drives do not move back and forth between two engines. */
+/** Returns false for equal claims, because two engines would otherwise give the same drive to each other repeatedly. */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);
 }

@@ -3,18 +3,18 @@
  *
  * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. The
  * planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library, the
- * earliest and planned ends assume the library's shortest and usual wait times.
+ * earliest end assumes the library's shortest wait time, and the planned end assumes its usual wait time.
  *
- * The latest end allows twice the planned time. On media that take time to mount, the latest end also allows 1.5 sweeps
- * for other users. In simulations that add more requests later, nine out of ten requests ended before their latest end
- * (bench/ranges.ts).
+ * The latest end allows twice the planned time. If mounting takes time, the latest end also allows time for 1.5 sweeps
+ * over other users' files. In simulations that add more requests later, nine out of ten requests ended before their
+ * latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Range of estimated end times, in seconds on the plan's clock. */
+/** Range of estimated end times, in seconds since the time from which the plan counts. */
 export interface EndRange {
   earliest: number;
   planned: number;

@@ -39,8 +39,8 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns a restored directory's attributes. A configured file mode also sets who can enter directories. Only the owner
- * gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
+ * Returns a restored directory's attributes. A configured file mode also determines which users can enter directories.
+ * Only the owner gets write permission, because only Tapegate is allowed to write in the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -79,7 +79,9 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/** Error codes after which an attribute stays unset. */
+/**
+ * Error codes that mean that this process or the file system cannot set an attribute. The attribute then stays unset.
+ */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {

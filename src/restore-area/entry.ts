@@ -8,8 +8,8 @@ import { codeOf } from '../core/errors.js';
 import type { Directory } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected file. Checks and removes the file synchronously, so that no other engine can put
- * a copy at the same path in between.
+ * Removes a file if it is the expected file. Checks and removes the file synchronously, because another engine might
+ * put a copy at the same path between asynchronous calls.
  * @returns `other` if the entry is not the expected file
  */
 export async function removeEntry(

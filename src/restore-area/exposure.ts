@@ -39,7 +39,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
   return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
 
-/** @param root the mount point, without links @param group TAPEGATE_RESTORE_GROUP */
+/** @param root path of the mount point, with symbolic links resolved @param group TAPEGATE_RESTORE_GROUP */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
   const marker = await lstat(path.join(root, markerName)).catch(() => undefined);
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
@@ -48,7 +48,7 @@ export async function readTrusted(root: string, group: number | undefined): Prom
 
 /**
  * Returns why a directory is untrusted; undefined if the directory is trusted.
- * @param at the directory, and the mount point of the directory's restore disk, both without links
+ * @param at paths of the directory and of its restore disk's mount point, with symbolic links resolved
  */
 export function findProblem(
   { directory, root }: { directory: string; root: string },

@@ -8,7 +8,8 @@
  * - If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
  * - If a record contains a stamp that this database never recorded, an engine with another copy of the database wrote
  * the stamp.
- * - If the database's cluster or directory has changed, the database was copied or moved. An operator must say which.
+ * - If the database's cluster or directory has changed, the database was copied or moved. An operator must confirm
+ * whether the database was copied or moved.
  * - If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
  * engines stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original
  * database is still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because
@@ -53,7 +54,7 @@ export const watching = {
    * Time for which a process watches the stamps: long enough for a running owner to replace each stamp several times.
    */
   ms: 4 * STAMP_MS,
-  /** Time after which a Tapegate that has lost a directory no longer uses the directory. */
+  /** Time after which a Tapegate no longer uses a directory that another Tapegate has taken over. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
@@ -106,8 +107,8 @@ export class Ownership {
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
   /**
-   * Epoch in the stamps of this process. A promoted standby might not know these stamps, but the process still
-   * recognises them by the epoch.
+   * Epoch in the stamps of this process. The database on a promoted standby might lack the latest stamps. The process
+   * then recognises its own stamps by the epoch.
    */
   private readonly epoch = randomUUID();
   private stamps = 0;
@@ -400,7 +401,8 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
 async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
-  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // null in tests
+  // tests might not have this directory
+  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null);
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
   // device numbers do not change until the host restarts

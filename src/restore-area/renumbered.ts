@@ -40,8 +40,8 @@ interface MatchRun {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * By disk id, the marker identity of each disk whose copies have all been matched to their records again. An identity is valid only on
-   * this host, because other hosts might see different inodes.
+   * Marker identities, keyed by disk id, of the disks whose copies all match their records. An identity is valid only
+   * on this host, because other hosts might see different inodes.
    */
   private readonly known = new Map<number, string>();
 

@@ -79,7 +79,7 @@ export class DiskGauge {
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** The last measurement, after which the next measurement starts. */
+  /** The latest measurement. The next measurement starts when the latest one has ended. */
   private queue: Promise<unknown> = Promise.resolve();
   /** Called if measuring a disk fails. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};

@@ -1,5 +1,5 @@
 /**
- * Finds the programs and secrets that a host's administrator offers to libraries, as files below
+ * Finds the programs and secrets that a host's administrator provides for libraries, as files below
  * `TAPEGATE_LIBRARY_DIR`.
  *
  * Settings contain only the names of these files, not paths. Otherwise, anyone with an operator's token could run any

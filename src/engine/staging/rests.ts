@@ -7,7 +7,10 @@ import { RetryLaterError } from '../../tape/staging.js';
 /** Seconds to pause after a library failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/** Seconds before a file is requested again, if staging did not fail. The pause doubles with each repeated request. */
+/**
+ * Seconds before a file is requested again that the library lost or did not deliver, without reporting a failure. The
+ * pause doubles with each repeated request.
+ */
 const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /**

@@ -2,8 +2,8 @@
  * Presents a staging library's staged files to drive/recall.ts as files on a mounted volume. Resumes an interrupted
  * read only if a validator or the checksum would reveal that the file was replaced during the interruption.
  *
- * Distinguishes an unreadable library from single unreadable files. If a storage element loses one pool, files in its
- * other pools must not wait.
+ * Distinguishes an unreadable library from single unreadable files. For example, if one pool of a storage element
+ * fails, the engine continues to read files from the other pools.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -29,8 +29,8 @@ const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A library might report a file as staged although the file cannot be read yet. Such a file is staged again up to this
- * many times before a repetition counts as a failed try.
+ * A library might report a file as staged although the file cannot be read yet. The engine stages such a file again up
+ * to `MAX_RETURNS` times. Each further attempt counts as a failed try.
  */
 const MAX_RETURNS = 5;
 
@@ -181,8 +181,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which to pause the library; undefined if no pause is needed. A single error is enough if the library
-   * did not deliver any file.
+   * The error for which to pause the library; undefined if no pause is needed. If the library did not deliver any file,
+   * a single error causes a pause.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

@@ -45,7 +45,7 @@ interface StagerOptions {
   measure: MeasureDisks;
 }
 
-/** Pause between two runs, as a multiple of the run time. Limits the load if each batch of files sends a signal. */
+/** Pause between two runs, as a multiple of the run time. Limits the load if signals arrive in quick succession. */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
 /** Seconds for which a file counts as staged if the library does not report an expiry time. */
@@ -151,7 +151,7 @@ class Stager {
 
   /**
    * Releases, requests and polls files, in this order. If a step fails, continues with the next step, unless the
-   * library sets a retry time.
+   * library has asked for a later retry.
    */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;

@@ -186,7 +186,9 @@ const ANSWER_MS = 5000;
 /** Milliseconds after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Milliseconds to wait after a failed reload of an issuer's keys, or between reloads that unknown keys cause. */
+/**
+ * Milliseconds between two reloads of an issuer's keys, if a reload failed or a token was signed with an unknown key.
+ */
 const PAUSE_MS = 30_000;
 
 /**
@@ -251,13 +253,13 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** During the pause after a failed request, sends nothing and throws the failed request's error. */
+  /** During the pause after a failed request, throws the error of that request, and does not send another one. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
   };
 
-  /** Finds the issuer's keys through OpenID Connect Discovery 1.0, or otherwise through RFC 8414. */
+  /** Finds the issuer's keys through OpenID Connect Discovery 1.0 or, if that fails, through RFC 8414. */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');

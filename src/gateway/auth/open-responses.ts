@@ -76,7 +76,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // let other responses finish with the old rights, but mark them, so that they end if they become streams
+      // a response that is not a stream finishes with the old rights; the mark ends it if it later becomes a stream
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

@@ -27,7 +27,7 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      // ignore an error, because the socket is removed when the server closes
+      // ignore a failed removal, because the server removes the socket when it closes
       await rmdir(dir).catch(() => {});
     }
     const { ino } = statSync(file);

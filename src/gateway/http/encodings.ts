@@ -13,7 +13,9 @@ type Whole = (bytes: Buffer, options: object, done: (error: Error | null, encode
 interface Coder {
   whole: Whole;
   stream(options: object): Transform;
-  /** Settings for lists, with which encoding a list is faster than reading the list from the database. */
+  /**
+   * Settings for lists. With these settings, encoding a list takes less time than reading the list from the database.
+   */
   fast: object;
   /**
    * Settings for constant bodies. Brotli level 5 compresses a page of 9 MB to 21 % of its size in 0.5 s. Brotli level 9

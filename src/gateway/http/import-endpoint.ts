@@ -1,9 +1,9 @@
 /**
  * Implements the import endpoint, to which operators send catalogue rows as CSV or JSON Lines, optionally gzipped.
  * Imports all rows or none. If the client disconnects before the response, nothing is imported. The option skipInvalid
- * skips rows whose names cannot be restored. The option complete names a prefix, and withdraws all files below the
- * prefix that the rows do not list. The option maxWithdrawn is the largest percentage of the files below the prefix
- * that can be withdrawn (default 5).
+ * skips rows with paths that cannot be restored to a disk. The option complete names a prefix, and withdraws each file
+ * below the prefix for which there is no row. The option maxWithdrawn limits the percentage of files below the prefix
+ * that an import can withdraw (default 5).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -21,7 +21,10 @@ import { answerOf } from './http-errors.js';
 
 export const IMPORT_PATH = '/import';
 
-/** An import's body can take any time to arrive, and is read only after authentication. */
+/**
+ * Returns whether a request is an import. The total time to receive an import's body is not limited, and the body is
+ * read only after authentication.
+ */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -117,7 +120,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  // accept both encodings, because the body's first bytes show whether the body is gzipped
+  // accept both values for any body, because the body's first bytes show whether the body is gzipped
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return;
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }

@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import { findTlsFaults, type TlsFiles } from '../../config/tls-files.js';
 import { messageOf } from '../../core/errors.js';
 
-/** Milliseconds between Node.js's checks for clients that are late with request headers. */
+/** Milliseconds between checks by Node.js for clients that have not sent all request headers in time. */
 const CHECK_MS = 1000;
 
 interface TlsConfig {

@@ -231,7 +231,7 @@ class SupervisedProcess {
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // ignore messages without a kind, with which `node --watch` lists the loaded files
+    if (!kind) return; // ignore messages without `kind`, because `node --watch` sends such messages
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);

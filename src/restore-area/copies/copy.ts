@@ -9,7 +9,7 @@ import { ignoreMissing, isSame, removeEntry } from '../entry.js';
 import { readMarkerId } from '../marker.js';
 import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from '../restore-area.js';
 
-/** A copy on a marked disk, as the database records it. */
+/** A copy as the database records it, on a restore disk that has a marker. */
 export interface RecordedCopy extends CopyLocation {
   size: bigint;
   /** The copy's inode; null if no copy has been moved into place. */
@@ -180,8 +180,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file might be the copy although its inode differs, because the file system was renumbered or
- * copied. In that case, the marker's inode differs too. The caller must compare the bytes.
+ * Returns whether a file with a different inode might be the copy. All inodes on a disk, including the marker's inode,
+ * change if the file system is copied or renumbers its inodes. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
@@ -189,7 +189,7 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
   return (await readMarkerId(root)) !== copy.markerId;
 }
 
-/** If only the ctime differs, compares the bytes, because a new group or mode also changes the ctime. */
+/** If only the ctime differs, compares the bytes, because the ctime also changes if only the group or mode changes. */
 async function recognise(
   copy: RecordedCopy,
   { file, root }: { file: string; root: string },

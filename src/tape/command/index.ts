@@ -39,7 +39,7 @@ const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
 /**
  * Matches the names of allowed environment variables. Other variables, such as LD_PRELOAD, could run programs that the
- * host's administrator does not offer.
+ * host's administrator has not approved.
  */
 const SAFE = /^TAPE(?!GATE)/;
 

@@ -75,7 +75,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // the code below throws an error
+    // invalid JSON causes the error below
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

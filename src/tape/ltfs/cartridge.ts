@@ -78,7 +78,7 @@ export class LtfsVolume implements ListableVolume {
       const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
-      await drive.empty().catch(() => {}); // the next mount cleans up
+      await drive.empty().catch(() => {}); // if this fails, the next mount cleans up the drive
       inUse.close();
       throw explainRoot(name, settings.root, error);
     }

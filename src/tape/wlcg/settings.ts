@@ -117,7 +117,7 @@ export const wlcgSettings = given.transform((settings, ctx) => {
   return {
     ...settings,
     discoveryUrl,
-    /** Without trailing slash. */
+    /** Path prefixes without a trailing slash. */
     prefixes: { own: readPrefix(pathPrefix), remote: readPrefix(remotePathPrefix) },
     token: settings.tokenFile,
     /** Origins that receive the token and the client certificate. */
