@@ -14,7 +14,7 @@ import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Range of estimated end times, in seconds since the time from which the plan counts. */
+/** Range of estimated end times, in seconds, on the same clock as `PlanAhead.now`. */
 export interface EndRange {
   earliest: number;
   planned: number;

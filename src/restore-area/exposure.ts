@@ -4,12 +4,10 @@
  * restores a file only if untrusted users cannot write in any directory on the file's path, starting at the file
  * system's root.
  *
- * Tapegate trusts:
- * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server can map the user to another
- *   owner);
- * - the private groups of these users, and the group in TAPEGATE_RESTORE_GROUP;
- * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
- *   it.
+ * Tapegate trusts root, the user that runs Tapegate, and the owner of the disk's marker, because a file server can map
+ * the user that runs Tapegate to another owner. Tapegate also trusts the private groups of these users, and the group in
+ * TAPEGATE_RESTORE_GROUP. Above a mount point, Tapegate trusts a directory with the sticky bit, such as /tmp, because
+ * other users cannot replace the mount point there.
  *
  * Tapegate does not trust other groups, because a directory's mode does not show a group's members. An access control
  * list appears in the mode as group rights.

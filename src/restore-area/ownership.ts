@@ -3,18 +3,22 @@
  * email and webhooks.
  *
  * Each restore disk and library has an owner record (restore-area/owner.ts) with the identity of its database, and a
- * stamp. Engines replace the stamp every few seconds, and record each stamp in the database before writing it. Tapegate
- * draws these conclusions:
- * - If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
- * - If a record contains a stamp that this database never recorded, an engine with another copy of the database wrote
- * the stamp.
- * - If the database's cluster or directory has changed, the database was copied or moved. An operator must confirm
- * whether the database was copied or moved.
- * - If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
+ * stamp. Engines replace the stamp every few seconds, and record each stamp in the database before writing it to disk.
+ *
+ * If a record contains another identity, the database was restored from a backup, or another Tapegate has taken over.
+ *
+ * If a record contains a stamp that this database never recorded, an engine with another copy of the database wrote the
+ * stamp.
+ *
+ * If the database's cluster or directory has changed, the database was copied or moved. An operator must say whether
+ * the database is a copy.
+ *
+ * If the start time of the database server has changed, the server was restarted, promoted or cloned. Unless all
  * engines stopped cleanly, a new process watches the stamps for a while before it changes anything. If the original
  * database is still in use, its engines replace the stamps. A process that cannot read any stamp stays fenced, because
- * the disks might not be mounted on its host.
- * - If an embedded database is in the same directory as before, and its host has not restarted, the database is not a
+ * the disks might not be mounted on the process's host.
+ *
+ * If an embedded database is in the same directory as before, and the host has not restarted, the database is not a
  * copy.
  */
 import { randomUUID } from 'node:crypto';

@@ -48,11 +48,12 @@ export interface StagedFile {
 }
 
 /**
- * The state of a file in the library:
- * - `waiting`: the file will arrive;
- * - `ready`: the file is readable until `until`, or, if `until` is null, until the file is released or evicted;
- * - `failed`: the file will not arrive; the TapeError's class says whether a retry can help;
- * - `forgotten`: the library does not know the stage request, so the engine must repeat it.
+ * The state of a file in the library.
+ * `waiting` means that the file will arrive.
+ * `ready` means that the file is readable until `until`. If `until` is null, the file is readable until it is released
+ * or evicted.
+ * `failed` means that the file will not arrive. The TapeError's class says whether a retry can help.
+ * `forgotten` means that the library does not know the stage request, so the engine must repeat the request.
  */
 export type FileState =
   | { path: string; state: 'waiting' }

@@ -259,7 +259,10 @@ class Issuer {
     return await fetchBounded(url, options, ANSWER_MS);
   };
 
-  /** Finds the issuer's keys through OpenID Connect Discovery 1.0 or, if that fails, through RFC 8414. */
+  /**
+   * Finds the issuer's keys through OpenID Connect Discovery 1.0 or, if the issuer does not support it, through RFC
+   * 8414.
+   */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');

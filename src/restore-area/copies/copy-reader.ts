@@ -17,12 +17,13 @@ import { type Directory, withCopy } from '../restore-area.js';
 import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './copy.js';
 
 /**
- * Reason why a copy cannot be read:
- * - `absent`: this host does not have the copy's disk;
- * - `gone`: there is no file at the copy's path;
- * - `changed`: there is another file at the copy's path;
- * - `private`: the caller requires a public copy, but some users on this host are not allowed to read this copy;
- * - `busy`: the disk does not respond, or too many clients are reading copies.
+ * Reason why a copy cannot be read.
+ * `absent` means that this host does not have the copy's disk.
+ * `gone` means that there is no file at the copy's path.
+ * `changed` means that another file is at the copy's path.
+ * `private` means that the caller requires a copy that all users on this host can read, but this copy is not readable
+ * for some users.
+ * `busy` means that the disk does not respond, or that too many clients are reading copies.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 

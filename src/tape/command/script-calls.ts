@@ -18,11 +18,9 @@ export function endSeconds({ killMs }: Caller): number {
 }
 
 /**
- * The files that a failed script call affects:
- * - `all`: all files in the call; the failure counts against the library;
- * - `volume`: all files on the mounted volume;
- * - `file`: one file of a drive library;
- * - `staged`: one file of a staging library, which might not have staged the file yet.
+ * The files that a failed script call affects. `all` stands for all files in the call, and the failure counts against
+ * the library. `volume` stands for all files on the mounted volume. `file` stands for one file of a drive library.
+ * `staged` stands for one file of a staging library, which might not have staged the file yet.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 

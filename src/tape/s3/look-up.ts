@@ -103,11 +103,8 @@ const AMBIGUOUS = [400, 403, 404];
 export interface Seen {
   storageClass: string;
   /**
-   * The state of the object:
-   * - `readable`: the object does not need a restore;
-   * - `archived`: the object needs a restore;
-   * - `restoring`: a restore is in progress;
-   * - `restored`: a copy exists until `until`.
+   * The state of the object. A `readable` object does not need a restore. An `archived` object needs a restore. For a
+   * `restoring` object, a restore is in progress. A `restored` object has a temporary copy, which S3 removes at `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
   /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */

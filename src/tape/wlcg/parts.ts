@@ -31,9 +31,9 @@ export class Parts {
   }
 
   /**
-   * Sends all paths in as few calls as possible. If the server refuses a call, sends its paths in two halves:
-   * - If the call was too large, later calls are not larger than the halves.
-   * - If the call contained an invalid path, the paths are split until a call contains only the invalid path.
+   * Sends all paths in as few calls as possible. If the server refuses a call, sends the call's paths in two smaller
+   * calls of equal size. After a call that was too large, later calls are not larger than these two calls. If a path is
+   * invalid, the paths are split until a call contains only the invalid path.
    *
    * @returns the results from `send` for all accepted calls, and from `onRefused` for each invalid path
    * @throws the errors from `send`; CallRefusedError after too many refusals
