@@ -58,8 +58,8 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 
 /**
  * Writes this database's identity to the owner record of each restore disk and library. If another Tapegate has the
- * same identity, first replaces this database's identity. The takeover can be killed at any point and repeated, because
- * engines stay stopped until it ends.
+ * same identity, first gives this database a new identity. The takeover can be killed at any point and repeated,
+ * because engines stay stopped until it ends.
  * @param skipsMissing whether to skip unavailable directories, for example directories on other hosts
  * @returns the directories that were taken over, and the reasons why other directories were skipped
  * @throws Error if a directory cannot be taken over

@@ -39,7 +39,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** If set, only this request's progress events are read, through an index. */
+  /** Id of a request. If set, reads only the progress events of this request, through an index. */
   requestId?: number;
 }
 

@@ -152,7 +152,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // close streams before their events end, because otherwise each stream would report its operation as complete
+        // close the clients' streams before the event feed's readers end, because each client would otherwise receive
+        // `complete`
         graphql.close();
         ctx.events.endReaders();
       };

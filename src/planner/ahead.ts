@@ -49,7 +49,9 @@ interface Turn {
 export interface Ahead {
   /** The volumes' periods in drives, sorted by start time. */
   stays: Stay[];
-  /** Returns when one user's files on a volume will be read; undefined if no drive will read the volume. */
+  /**
+   * Returns the times at which one user's files on a volume will be read; undefined if no drive will read the volume.
+   */
   turnOf(volumeId: number, user: string): Turn | undefined;
 }
 
@@ -237,7 +239,7 @@ class QueueAhead {
 
   /**
    * Returns the schedule's state at `time`, which must not be earlier than in the previous call. All returned states
-   * share one map of shares, which this method updates.
+   * contain the same map `shares`, which this method updates.
    */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));

@@ -21,7 +21,7 @@ interface ReadOrder {
   boundSeconds: number | undefined;
 }
 
-/** Maximum number of files that are ordered together, which takes a few milliseconds. */
+/** Maximum number of files that are ordered together. Ordering this many files takes a few milliseconds. */
 const PIECE = 250;
 
 /** Returns the order in which a drive reads files. @param head the drive's byte position */

@@ -96,8 +96,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * How many files, and how many bytes, can be requested concurrently. If `bytes` is undefined, only the restore area
-   * limits the bytes.
+   * Maximum files and bytes for which requests to the library can be pending. If `bytes` is undefined, only the space
+   * in the restore area limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   waiting: { files: number; bytes: number };
@@ -117,7 +117,7 @@ interface WaitRange {
   latest: number;
 }
 
-/** Fraction of requests that should end no later than their latest estimated end. */
+/** Fraction of requests that should end no later than the latest end time of their estimate. */
 const KEPT_PART = 0.9;
 
 /** Returns how much longer files at a staging library will wait, in seconds; undefined if unknown. */
@@ -154,7 +154,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Returns the sorted wait times, or `most` quantiles of the wait times if there are more than `most`. */
+/** Returns the sorted wait times. If there are more than `most` wait times, returns `most` quantiles instead. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -9,10 +9,10 @@
  * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
  * with the user's oldest request.
  *
- * A volume with a small and recent queue is not mounted yet, so that one mount serves more files.
+ * A drive does not mount a volume while its queue is small and recent, so that one mount serves more files.
  *
- * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, turn by turn. Users whose shares
- * differ by less than `turnSeconds` have the same turn.
+ * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, which consists of turns. Users whose
+ * recent drive seconds differ by less than `turnSeconds` have the same turn.
  *
  * A drive stays on its volume for `quantumSeconds`, or longer if all the volume's files can be read within
  * `sweepSeconds`. After `quantumSeconds`, the drive leaves if a user with files on another volume has had less drive
@@ -151,7 +151,10 @@ export function chooseSweep(
   return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
 }
 
-/** Adds users in the order of their turns, as long as all added users' files can be read within `seconds`. */
+/**
+ * Adds users to `chosen` in the order of their turns, as long as the files of all these users can be read within
+ * `seconds`.
+ */
 function join(
   medium: Medium,
   chosen: readonly UserQueue[],
@@ -175,7 +178,7 @@ export function readingSeconds(medium: Medium, users: readonly UserQueue[]): num
   return estimateReading(medium, files, bytes);
 }
 
-/** Returns a backlog of the queues that are large or old enough for their volumes to be mounted. */
+/** Returns a backlog that contains only queues that are large or old enough for a mount of their volume. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }

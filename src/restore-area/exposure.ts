@@ -29,7 +29,10 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** Whether the whole disk is untrusted, because the directory is the disk's mount point or above it. */
+  /**
+   * Whether the directory is the disk's mount point or a directory above the mount point. In that case, the whole disk
+   * is untrusted.
+   */
   isWholeDisk: boolean;
 }
 
@@ -72,8 +75,7 @@ export function findProblem(
 /**
  * Checks a directory on a restore disk and the directories above it, and returns the first untrusted directory. Skips
  * missing directories.
- * @param root the mount point, without links
- * @param dir directory below the mount point
+ * @param root path of the mount point, with symbolic links resolved @param dir directory below the mount point
  */
 export async function findUntrusted(
   { root, dir = '/' }: { root: string; dir?: string },

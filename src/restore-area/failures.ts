@@ -184,7 +184,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Marks new disks that are known to be mounted, and suspends the other new disks. */
+  /** Creates the marker of each new disk that is certainly mounted. Suspends all other new disks. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;

@@ -31,7 +31,10 @@ import {
 /** Mode of the directories that older versions of Tapegate created. */
 const EARLIER_MODE = 0o755;
 
-/** Maximum number of attempts to create and open a directory that other engines might remove meanwhile. */
+/**
+ * Maximum number of attempts to create and open a directory. An attempt fails if another engine removes the directory
+ * before it is open.
+ */
 const ATTEMPTS = 5;
 
 /**
@@ -71,7 +74,8 @@ function directoriesAbove(logicalPath: string): string[] {
 
 /**
  * Creates missing directories. Finishes directories that a killed engine left without their final group and mode.
- * Changes any other existing directory only if Tapegate created it and the recorded mode is now stricter.
+ * Changes any other existing directory only if Tapegate created the directory, and the mode that it should have now
+ * grants fewer permissions than its current mode.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if an existing entry is not a directory
  * @throws Error with code ENOENT if a parent directory was just removed
@@ -135,7 +139,9 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
   }
 }
 
-/** Returns whether a directory is unfinished, because an engine was killed before it set the mode. */
+/**
+ * Returns whether a directory still has its initial mode, because an engine was killed before setting the final mode.
+ */
 export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }

@@ -163,7 +163,8 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // ignore the time of last use, because it changes often
+    // omit the time of last use, which changes although the reason stays the same
+    const cause = reason.replace(/, last used .*/, '');
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);

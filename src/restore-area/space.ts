@@ -84,7 +84,7 @@ export class DiskGauge {
   /** Called if measuring a disk fails. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  /** @param of.host name of this host in recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
+  /** @param of.host name of this host in recorded measurements @param of.group value of TAPEGATE_RESTORE_GROUP */
   constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
     this.read = of.read ?? readFileSystem;
     this.host = of.host ?? hostname();

@@ -31,7 +31,7 @@ export interface FileOnVolume {
   position: bigint | null;
   /** Size in the catalogue, in bytes. The caller compares this size with the number of bytes read. */
   size: bigint;
-  /** Checksum, such as `adler32:…`, if the caller compares it with the bytes. */
+  /** Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum. */
   checksum?: string | null | undefined;
   /**
    * Whether Tapegate computed the checksum during the first restore of the file. Such a checksum cannot reveal a read

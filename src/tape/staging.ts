@@ -42,7 +42,8 @@ export interface StagedFile {
   position: bigint | null;
   size: bigint;
   /**
-   * Checksum, such as `adler32:…`, if the caller compares it with the bytes. If so, the library need not compare it.
+   * Expected checksum of the bytes, such as `adler32:…`. Present only if the caller verifies the checksum, so that the
+   * library need not verify it.
    */
   checksum?: string | null | undefined;
 }

@@ -7,7 +7,10 @@ import { dropToken, isSignedIn, readToken } from './sign-in/session';
 /** Returns the URL for a path relative to the page. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
-/** State of the connection to the gateway. `intercepted`: a proxy responds instead, for example with its login page. */
+/**
+ * State of the connection to the gateway. `intercepted` means that a proxy responds instead of the gateway, for example
+ * with a login page.
+ */
 export type ConnectionState = 'open' | 'broken' | 'intercepted';
 
 /**

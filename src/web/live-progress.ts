@@ -20,7 +20,7 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** Time at which the gateway reported the end of the request, or rejected the subscription. */
+  /** Time at which the subscription ended, because the request ended or the gateway rejected the subscription. */
   endedAt: number | undefined;
 }
 

@@ -38,8 +38,8 @@ interface StagerOptions {
   /** Maximum milliseconds between two runs, because no signal is sent when a poll is due. */
   idleMs: number;
   /**
-   * Milliseconds before this engine retries a library that refuses to work. Meanwhile, another engine can claim the
-   * library.
+   * Milliseconds before this engine retries a library whose error an operator must fix. During this time, another
+   * engine can claim the library.
    */
   unusablePauseMs: number;
   measure: MeasureDisks;
@@ -51,7 +51,7 @@ const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 /** Seconds for which a file counts as staged if the library does not report an expiry time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
-/** Repeatedly claims the library and runs its stager, until `stop` aborts. */
+/** Repeatedly claims the lease of the library and runs the library's stager, until `stop` aborts. */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
@@ -109,8 +109,8 @@ class Stager {
   }
 
   /**
-   * Runs the stager until the lease is lost, the engine stops, or the library refuses to work.
-   * @returns whether the library refused to work
+   * Runs the stager until the lease is lost, the engine stops, or a library error occurs that an operator must fix.
+   * @returns whether such an error occurred
    */
   async run(): Promise<boolean> {
     const { signals, idleMs } = this.options;

@@ -43,7 +43,8 @@ export function createAddressRecorder({
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
-    // without a proxy secret, do not trust this host's addresses, because every local user can connect from them
+    // without a proxy secret, do not trust a proxy on this host, because every local user can connect from the same
+    // address
     return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {

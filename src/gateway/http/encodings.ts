@@ -78,7 +78,7 @@ export function openBody(res: Response): Writable {
   res.flushHeaders(); // do not wait for the first encoded bytes, because the status is already final
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // the encoder reports a disconnect to its writer
+  pipeline(encoder, res, () => {}); // ignore the error, because the encoder reports it to the writer
   return encoder;
 }
 

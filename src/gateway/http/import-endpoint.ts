@@ -73,7 +73,7 @@ interface ImportCall {
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: ImportCall): Promise<ImportResult> {
   checkRequest(req);
-  // call `importRows` without rows, to reject the request and audit the rejection before the body is read
+  // without the right to import, `importRows` rejects the request and audits the rejection; the body is not read
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {

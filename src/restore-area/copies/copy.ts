@@ -102,8 +102,8 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the stats of the file at a copy's path if the file is the recorded copy, otherwise the copy's state. Callers
- * query the database again before they pass the result to `removeCopy`.
+ * Returns the stats of the file at a copy's path if the file is the recorded copy. Otherwise, returns whether the copy
+ * was changed or is missing. Callers must query the database again before they pass the result to `removeCopy`.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function recogniseCopy(

@@ -100,7 +100,7 @@ export async function removeUnheld(
 
 /**
  * Examines the copies of a request's released files, and passes the copies to `releaseCopies`.
- * @returns true if copies remain after all reachable copies have been examined
+ * @returns true if the request still has copies after all reachable copies have been examined
  */
 async function clearRequest(
   ctx: Context,

@@ -24,7 +24,10 @@ import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkDirectory, tidyLinkDirectories } from './link.js';
 
-/** Maximum number of links in one claim: few enough to process before the claim expires, even if each call is slow. */
+/**
+ * Maximum number of pending links that an engine claims together. Even if each call is slow, the engine can process
+ * this many links before its claim expires.
+ */
 const PAGE = 100;
 
 /** Time limit for `makeEarly`, in milliseconds. The periodic job creates the remaining links. */
@@ -124,8 +127,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Removes empty directories above a removed link. A failure is only logged, because the copy can be removed even if
-   * the link's directories remain.
+   * Removes empty directories above a removed link. Logs a failure instead of throwing an error, because the copy can
+   * be removed even if the link's directories remain.
    */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkDirectories(linkRoot, at, this.attributesOf).catch((error: unknown) => {
@@ -133,7 +136,10 @@ export class LinkKeeper {
     });
   }
 
-  /** Called before the database records the links, so that all recorded changes are durable. */
+  /**
+   * Syncs the directories of the links. Must be called before the database records the links, so that all recorded
+   * changes are durable.
+   */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
@@ -149,8 +155,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Called for links that other engines recorded while this process stalled. Removes links created by this process that
-   * differ from the records.
+   * Called for links that other engines recorded while this process stalled. If this process created a link that
+   * differs from the record, removes the link.
    */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);

@@ -62,8 +62,8 @@ interface PoolOptions {
 }
 
 /**
- * Connection pools, keyed by origin. undici's `Agent` can drop a new pool when a connection in the previous pool closes
- * late, so this module does not use it.
+ * Connection pools, keyed by origin. This module does not use undici's `Agent`, which can drop a new pool when a
+ * connection in the previous pool closes late.
  */
 export class Pools {
   readonly limits: TimeLimits;

@@ -104,7 +104,7 @@ export interface Seen {
   storageClass: string;
   /**
    * The state of the object. A `readable` object does not need a restore. An `archived` object needs a restore. For a
-   * `restoring` object, a restore is in progress. A `restored` object has a temporary copy, which S3 removes at `until`.
+   * `restoring` object, a restore is in progress. A `restored` object has a temporary copy, which expires at `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
   /** Whether the HEAD response shows if the object is readable. If not, `tryToRead` sends a GET request. */

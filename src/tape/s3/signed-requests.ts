@@ -135,8 +135,8 @@ interface S3Credentials {
 }
 
 /**
- * Lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire, so
- * it reads the file every minute.
+ * Lifetime of the credentials, as reported to the SDK. The SDK reloads credentials five minutes before they expire.
+ * With a lifetime of six minutes, the SDK therefore reads the credentials file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 

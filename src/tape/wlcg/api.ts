@@ -38,8 +38,8 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the id of the stage request
-   * @throws CallRefusedError; the errors of all methods in this class: LibraryError, RetryLaterError or the signal's
-   * reason
+   * @throws CallRefusedError if the server refuses the call. Like the other methods, also throws LibraryError,
+   * RetryLaterError or the signal's reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
@@ -222,7 +222,7 @@ class Discovery {
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // no caller's signal aborts the discovery, because all callers share it
+    // do not pass a caller's signal, because all callers share the discovery
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
