@@ -216,7 +216,10 @@ export class EventFeed {
     this.last = range.upTo;
   }
 
-  /** Passes an event to all listeners. A listener added during the delivery finds the event in the event table. */
+  /**
+   * Passes an event to all listeners. A listener that is added during the delivery reads the event from the event
+   * table.
+   */
   private async deliver(event: AnyEvent): Promise<void> {
     let delivered = 0;
     for (const listener of this.listeners) {

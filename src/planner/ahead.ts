@@ -47,7 +47,7 @@ interface Turn {
 }
 
 export interface Ahead {
-  /** The volumes' periods in drives, sorted by start time. */
+  /** The periods during which volumes are in drives, sorted by start time. */
   stays: Stay[];
   /**
    * Returns the times at which one user's files on a volume will be read; undefined if no drive will read the volume.
@@ -214,7 +214,7 @@ class QueueAhead {
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time at which `shares` was last updated, in seconds. Older drive time counts less. */
+  /** Time at which `shares` was last updated, in seconds. Drive time counts less the longer ago it was used. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {

@@ -182,7 +182,7 @@ export class BoundedCalls {
 
 /**
  * Makes a call with a time limit.
- * @param call receives a signal that aborts with `signal` or at the time limit
+ * @param call receives a signal, which aborts when `signal` aborts or the time limit is reached
  * @throws the call's error; LibraryError at the time limit; the signal's reason if `signal` aborts
  */
 export async function within<T>(

@@ -27,7 +27,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of errors that a file, a directory or this process causes, rather than the disk. */
+/** Codes of errors whose cause is a file, a directory or this process, and not the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -71,7 +71,8 @@ export async function callDisk<T>(
 }
 
 function mayBeDiskFault(error: unknown): boolean {
-  if (isExhausted(error)) return false; // having too many open files is not the disk's fault
+  // having too many open files is not the disk's fault
+  if (isExhausted(error)) return false;
   // a TapeError comes from checking the disk marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
@@ -94,7 +95,7 @@ const PROBE_MS = 10_000;
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
-  /** Watches calls that are not made for a drive. */
+  /** Watches calls that do not belong to the work of a drive, such as calls to remove copies. */
   readonly calls: CallWatch;
   /** Error and time (`performance.now()`) of the last call that found a disk full, keyed by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();

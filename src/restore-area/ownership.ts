@@ -136,7 +136,7 @@ export class Ownership {
 
   /**
    * Checks whether this Tapegate owns its restore disks and libraries.
-   * @param stamps whether to take directories without an owner, and to replace stamps
+   * @param stamps whether to take ownership of directories without an owner, and to replace stamps
    * @returns why this Tapegate is fenced; undefined if it is not fenced
    */
   async check({ stamps = false } = {}): Promise<string | undefined> {
@@ -147,8 +147,8 @@ export class Ownership {
   }
 
   /**
-   * Checks whether this Tapegate is fenced. First waits while a restarted database server might be a copy, or another
-   * Tapegate might still be running.
+   * Checks whether this Tapegate is fenced. First waits as long as a restarted database server might be a copy, or
+   * another Tapegate might still be running.
    * @param onWait called if `require` must wait
    * @throws FencedError
    */
@@ -186,7 +186,7 @@ export class Ownership {
   /** Records that the engine has stopped cleanly, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    // a failure only makes the next start take longer
+    // ignore a failure, because it only delays the next start
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
@@ -433,7 +433,9 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   return undefined;
 }
 
-/** @returns why a restore disk cannot be used if another Tapegate owns it; undefined if no other Tapegate does */
+/**
+ * @returns why a restore disk that another Tapegate owns cannot be used; undefined if no other Tapegate owns the disk
+ */
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));

@@ -3,8 +3,8 @@
  * system, or if its file system renumbers them at each mount.
  *
  * A copy with the recorded size and times is recognised without reading its bytes. If only the ctime differs, Tapegate
- * compares the copy's bytes with the recorded checksum, and records the new inode. A killed run continues after the
- * last recorded page of copies.
+ * compares the copy's bytes with the recorded checksum, and records the new inode. If a run is killed, the next run
+ * continues after the last recorded page of copies.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';

@@ -229,7 +229,8 @@ export async function ensureMarked(
 }
 
 /**
- * Records whether a disk's file system ignores case or Unicode normalisation in names, unless this is already known.
+ * Records whether a disk's file system ignores case or Unicode normalisation in names, unless the database already
+ * contains this information.
  */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);

@@ -37,7 +37,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes with files that users requested after the planner made the volume's read plan. */
+  /** Volumes for which users requested more files after the planner had made the read plan. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();

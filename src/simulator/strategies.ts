@@ -81,7 +81,7 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
 
 /**
  * Reads all waiting files of a volume together, beginning with the volume of the file that has waited longest. Before
- * unmounting, also reads files that users have requested meanwhile.
+ * unmounting, also reads files that users have requested since the volume was mounted.
  */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();

@@ -14,8 +14,8 @@ export class DriveError extends VolumeError {}
 export class LibraryError extends VolumeError {}
 
 /**
- * Returns whether an operator must fix the cause of an error. If so, the engine suspends the library, and retries after
- * longer pauses.
+ * Returns whether an operator must fix the cause of an error. After such an error, the engine suspends the library, and
+ * retries after longer pauses.
  */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');

@@ -40,7 +40,8 @@ export async function* readFileChunks(
   } catch (error) {
     throw signal.aborted ? signal.reason : await explain(error);
   } finally {
-    await ahead?.catch(() => {}); // wait for a pending read, which still uses the file descriptor
+    // wait for a pending read, which still uses the file descriptor
+    await ahead?.catch(() => {});
     if (fd !== undefined) fs.closeSync(fd); // closing does not block, because the file was only read
   }
 }

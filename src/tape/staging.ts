@@ -80,7 +80,7 @@ export interface RetainedFile {
 
 /**
  * A file's version, which the first read records in an empty object from the caller. Later reads fail if the version
- * has changed. The members stay absent if the library cannot identify versions.
+ * has changed. If the library cannot identify versions, the object stays empty.
  */
 export interface ReadVersion {
   tag?: string | undefined;
@@ -190,7 +190,8 @@ export interface StagingLibrary {
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
-   * Releases files, even before they arrive. Repeating a call is safe. Unknown files count as released.
+   * Releases files. The caller can release files even before the library has staged them. Repeating a call is safe.
+   * Unknown files count as released.
    * @returns the released files that are still on the library's disk, or will arrive there later
    */
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;

@@ -181,8 +181,8 @@ export class UndeliveredFiles {
   }
 
   /**
-   * The error for which to pause the library; undefined if no pause is needed. If the library did not deliver any file,
-   * a single error causes a pause.
+   * The error that causes a pause of the library; undefined if no pause is needed. If the library did not deliver any
+   * file, a single error causes a pause.
    */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;

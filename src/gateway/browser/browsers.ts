@@ -145,8 +145,9 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Sets the security headers. Most responses are not pages, so browsers must not run or frame responses, or guess their
- * type. GraphiQL has its own policy, in graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
+ * Sets the security headers. Most responses are not pages. By default, browsers must not run scripts in a response,
+ * show a response in a frame, or guess the type of a response. GraphiQL has its own policy, in
+ * graphql/server/graphiql.ts. Sends HSTS only if users connect over TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');

@@ -1,4 +1,4 @@
-/** Maps paths to route templates, which stand for the paths in metrics, traces and logs. */
+/** Maps paths to route templates, which metrics, traces and logs contain instead of the paths. */
 
 const templates = [
   '/',

@@ -34,7 +34,9 @@ export function register(program: Command): void {
   }
 }
 
-/** Names of all settings. The help does not describe the settings, because the schema of the settings loads slowly. */
+/**
+ * Names of all settings. This text does not come from the schema of the settings, because loading the schema is slow.
+ */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)

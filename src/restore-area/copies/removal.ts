@@ -43,8 +43,8 @@ const CALLS_PER_DISK = 3;
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. Runs skip these requests until the request or the set of
- * failing disks changes.
+ * Requests whose remaining copies are all on failing disks. The removal job skips such a request until the request or
+ * the set of failing disks changes.
  */
 export class WaitingRequests {
   private failing = '';

@@ -136,7 +136,9 @@ function checkVersion(
   throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 
-/** Rejects an HTML page that a proxy or login service sends with status 200, without blaming the file. */
+/**
+ * Rejects an HTML page that a proxy or login service sends with status 200. The error does not count against the file.
+ */
 function refusePage(
   { response, name }: Reply,
   { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },

@@ -51,7 +51,9 @@ export class LtfsVolume implements ListableVolume {
   /** Path of the directory `root` on the mounted cartridge. `base` is the same path with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** The last directory known to be inside `base`, cached to avoid a check for each of its files. */
+  /**
+   * The directory that was last confirmed to be inside `base`, cached to avoid a check for each file in the directory.
+   */
   private directory = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {

@@ -191,7 +191,7 @@ async function ask(
   }
 }
 
-/** Finds the expiry date of a copy that S3 has reported. */
+/** Finds the state of a file, after S3 has reported that the file's object does not need a restore. */
 async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },

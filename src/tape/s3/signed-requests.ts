@@ -94,7 +94,8 @@ export class S3Calls {
       forcePathStyle: settings.forcePathStyle,
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
-      maxAttempts: 1, // the engine retries
+      // the engine retries
+      maxAttempts: 1,
       // the SDK need not check the bytes, because `Reading` (read.ts) compares the whole object's checksum
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',

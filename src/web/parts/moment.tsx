@@ -6,7 +6,7 @@ interface MomentProps {
   at: string;
   isFull?: boolean;
   /**
-   * Whether to show the time as past or as future. If absent, the browser's clock decides. The result is then wrong if
+   * Whether to show the time as past or as future. By default, the browser's clock decides. This default is wrong if
    * the clock is wrong, or if a planned event is late.
    */
   side?: 'past' | 'ahead' | undefined;

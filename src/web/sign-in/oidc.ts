@@ -88,7 +88,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
 
 /**
  * Completes a sign-in after the identity provider has redirected to the page.
- * @param store stores the token, for this tab or permanently
+ * @param store function that stores the token, for this tab or permanently
  * @returns an error message for users; undefined after success, or without a redirect
  */
 export async function finishSignIn(
