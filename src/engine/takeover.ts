@@ -48,7 +48,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
     const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
     found.problem = await calls.run(ANSWER_MS, directory, async () => {
       found.root = (await findOwnedRoot(directory)) ?? '';
-      // a damaged owner record is replaced
+      // the takeover replaces a damaged owner record
       if (found.root) found.owner = await readOwner(found.root).catch(() => undefined);
     });
     return found.root || found.problem ? [found] : [];

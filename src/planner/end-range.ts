@@ -3,7 +3,7 @@
  *
  * The earliest end assumes that drives read only the request's waiting files, and that these files are contiguous. The
  * planned end assumes that drives follow the current queue and the planner's rules. For files at a staging library, the
- * earliest end assumes the library's shortest wait time, and the planned end assumes its usual wait time.
+ * earliest end assumes the library's shortest wait time, and the planned end assumes the usual wait time.
  *
  * The latest end allows twice the planned time. If mounting takes time, the latest end also allows time for 1.5 sweeps
  * over other users' files. In simulations that add more requests later, nine out of ten requests ended before their

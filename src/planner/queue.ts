@@ -96,8 +96,8 @@ export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
   /**
-   * Maximum files and bytes for which requests to the library can be pending. If `bytes` is undefined, only the space
-   * in the restore area limits the bytes.
+   * Maximum number of files and bytes in pending requests to the library. If `bytes` is undefined, only the space in
+   * the restore area limits the bytes.
    */
   depth: { files: number; bytes: number | undefined };
   waiting: { files: number; bytes: number };

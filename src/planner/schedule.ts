@@ -9,7 +9,7 @@
  * `maxWaitSeconds` get the highest priority. If some of the next user's files are overdue, the next volume is the one
  * with the user's oldest request.
  *
- * A drive does not mount a volume while its queue is small and recent, so that one mount serves more files.
+ * A drive does not mount a volume while the volume's queue is small and recent, so that one mount serves more files.
  *
  * On a volume, all users' files are read in one sweep of at most `sweepSeconds`, which consists of turns. Users whose
  * recent drive seconds differ by less than `turnSeconds` have the same turn.

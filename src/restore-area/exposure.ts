@@ -4,10 +4,10 @@
  * restores a file only if untrusted users cannot write in any directory on the file's path, starting at the file
  * system's root.
  *
- * Tapegate trusts root, the user that runs Tapegate, and the owner of the disk's marker, because a file server can map
- * the user that runs Tapegate to another owner. Tapegate also trusts the private groups of these users, and the group in
- * TAPEGATE_RESTORE_GROUP. Above a mount point, Tapegate trusts a directory with the sticky bit, such as /tmp, because
- * other users cannot replace the mount point there.
+ * Tapegate trusts root and the user that runs Tapegate. Tapegate also trusts the owner of the disk's marker, because a
+ * file server can map the user that runs Tapegate to this owner. The trusted groups are the private groups of these
+ * users, and the group in TAPEGATE_RESTORE_GROUP. Above a mount point, Tapegate trusts a directory with the sticky bit,
+ * such as /tmp, because other users cannot replace the mount point there.
  *
  * Tapegate does not trust other groups, because a directory's mode does not show a group's members. An access control
  * list appears in the mode as group rights.
@@ -75,7 +75,8 @@ export function findProblem(
 /**
  * Checks a directory on a restore disk and the directories above it, and returns the first untrusted directory. Skips
  * missing directories.
- * @param root path of the mount point, with symbolic links resolved @param dir directory below the mount point
+ * @param root path of the mount point, with symbolic links resolved
+ * @param dir directory below the mount point
  */
 export async function findUntrusted(
   { root, dir = '/' }: { root: string; dir?: string },

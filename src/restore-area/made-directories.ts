@@ -74,8 +74,8 @@ function directoriesAbove(logicalPath: string): string[] {
 
 /**
  * Creates missing directories. Finishes directories that a killed engine left without their final group and mode.
- * Changes any other existing directory only if Tapegate created the directory, and the mode that it should have now
- * grants fewer permissions than its current mode.
+ * Changes any other existing directory only if Tapegate created the directory, and the directory's mode grants more
+ * permissions than it should.
  * @param dirs directories, outermost first
  * @throws TapeError POLICY if an existing entry is not a directory
  * @throws Error with code ENOENT if a parent directory was just removed
@@ -140,7 +140,7 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
 }
 
 /**
- * Returns whether a directory still has its initial mode, because an engine was killed before setting the final mode.
+ * Returns whether a directory still has its initial mode. If so, an engine was killed before setting the final mode.
  */
 export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();

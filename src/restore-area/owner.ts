@@ -48,8 +48,8 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 
 /**
  * Writes the owner record atomically, unless another Tapegate has taken the directory since the caller read the record.
- * @param how.isFirst whether to write the record only if the directory does not have one @param how.takes whether to
- * replace even another owner's record
+ * @param how.isFirst whether to write the record only if the directory does not have one
+ * @param how.takes whether to replace even another owner's record
  * @returns whether the record was written
  */
 export async function writeOwner(

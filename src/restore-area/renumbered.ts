@@ -40,8 +40,8 @@ interface MatchRun {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Marker identities, keyed by disk id, of the disks whose copies all match their records. An identity is valid only
-   * on this host, because other hosts might see different inodes.
+   * Marker identities, keyed by disk id, of the disks whose copies have all been compared with their records. An
+   * identity is valid only on this host, because other hosts might see different inodes.
    */
   private readonly known = new Map<number, string>();
 

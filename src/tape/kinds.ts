@@ -67,8 +67,8 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
 }
 
 /**
- * Returns the price, wait and prefixes of a staging library. For a drive library, or an unknown type or unknown
- * settings, the result is empty.
+ * Returns the price, wait and prefixes of a staging library. The result is empty for a drive library, for an unknown
+ * library type, and for unknown settings.
  */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {

@@ -76,7 +76,8 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that is not a stream finishes with the old rights; the mark ends it if it later becomes a stream
+      // a response that is not a stream finishes with the old rights; if it later becomes a stream, the mark ends the
+      // stream
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }

@@ -34,8 +34,8 @@ type State = 'existing' | 'changed' | 'gone';
 /**
  * Examines a changed copy. Removes the empty directories of a copy that no longer exists, because no later job removes
  * them. Compares the bytes only if Tapegate did not write the copy, and the copy's times differ from the record. If the
- * recorded checksum is an Adler-32, such a copy counts as changed, because equal Adler-32 checksums do not prove equal
- * bytes.
+ * recorded checksum is an Adler-32, a copy with different times counts as changed, because equal Adler-32 checksums do
+ * not prove equal bytes.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
   const stats = await findStats(copy);

@@ -1,7 +1,7 @@
 /**
  * The library types `command` and `command-staging`, which run a site's own scripts. A drive library has scripts that
- * mount a volume, print a file's bytes, and unmount the volume. A staging library has scripts that request files, report
- * the states of files, print a file's bytes, and release files.
+ * mount a volume, print a file's bytes, and unmount the volume. A staging library has scripts that request files,
+ * report file states, print a file's bytes, and release files.
  */
 import os from 'node:os';
 import { z } from 'zod';

@@ -4,8 +4,8 @@
  * A Tapegate process holds the lock `drive …` while the process uses the drive. If the lock is free but the drive
  * contains a cartridge, the process that loaded the cartridge has died.
  *
- * The LTFS process inherits the lock `ltfs …`, and holds this lock until it exits, some time after the unmount. Moving
- * the cartridge before the LTFS process exits might damage the data on the cartridge.
+ * The LTFS process inherits the lock `ltfs …`, and holds this lock until the process exits, some time after the
+ * unmount. Moving the cartridge before the LTFS process exits might damage the data on the cartridge.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';

@@ -141,8 +141,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Cancels staging for the waiting files of a stage request. If the settings enable release calls, releases all its
-   * files.
+   * Cancels staging for the waiting files of a stage request. If the settings enable release calls, releases all files
+   * of the stage request.
    * @returns remote paths of files that might still arrive; empty if the settings enable release calls
    */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
