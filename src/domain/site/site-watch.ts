@@ -19,11 +19,11 @@ const REST_FACTOR = 10;
 /** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
+interface MarkSource<Item> {
   /**
    * Returns the changes since the last check, by key. Returns undefined if the changes are unknown, for example in the
    * first check.
    */
-interface MarkSource<Item> {
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
