@@ -3,7 +3,7 @@
 
     from tapegate import Tapegate
 
-    tapes = Tapegate("https://tapes.example.org")      # or TAPEGATE_URL
+    tapes = Tapegate("https://tapes.example.org")      # or TAPEGATE_URL, or `server` in config.json
     request = tapes.create_request("alice", pattern="/ocean/2024/")
     for step in tapes.follow(request["requestId"]):
         print(step["state"], step["filesOnDisk"], "of", step["filesTotal"])
@@ -12,7 +12,7 @@
 
 The client uses GraphQL; `query` runs any document. Sizes are integers in bytes, times are RFC 3339 strings in UTC. A request that the gateway
 rejects raises `Refused` with the error code (`code`) and all fields of the failure (`failure`). An unreachable gateway raises `OSError`.
-If the server is not a gateway, for example a proxy that shows a login page, its subclass `UnexpectedResponse` is raised.
+If the response is not from a gateway, but for example from a proxy that shows a login page, its subclass `UnexpectedResponse` is raised.
 
 The token comes from `token=`, from TAPEGATE_TOKEN, or from `tapegate login`. `python3 tapegate.py --help` lists the commands.
 """
@@ -47,19 +47,22 @@ INTEGERS = {
 }
 
 #: Timeouts in seconds: for a response, and between two events of a stream, which sends at least one every 12 seconds.
-ANSWER_SECONDS = 120
+RESPONSE_SECONDS = 120
 SILENCE_SECONDS = 40
 
 LONGEST_PAUSE_SECONDS = 30
 
-#: End of messages about a server that is not a gateway.
+#: End of messages about a response that is not from a gateway.
 ADVICE = "check the URL of the gateway, and whether a proxy requires a login"
 
 #: A pattern that every archive path contains.
 EVERY_PATH = "/"
 
 #: Exit codes, as of the `tapegate` command.
-FAILED, USAGE, INCOMPLETE = 1, 2, 3
+FAILED, USAGE, INCOMPLETE, UNREACHABLE = 1, 2, 3, 4
+
+#: Commands that a script must not repeat if the gateway might have processed them.
+CHANGES = {"request", "retry", "cancel", "release"}
 
 #: Maximum number of failed files, or of missing paths, in a message.
 NAMED = 3
@@ -88,7 +91,11 @@ class Refused(Exception):
 
 
 class UnexpectedResponse(OSError):
-    """Raised if a server responds, but not as a Tapegate gateway, for example a proxy with its login page. A retry does not help."""
+    """Raised if the response is not from a Tapegate gateway, but for example from a proxy's login page. A retry does not help."""
+
+
+class _Unavailable(ConnectionError):
+    """Raised if the gateway reports that it cannot process a request now."""
 
 
 class NotOnDisk(Exception):
@@ -101,7 +108,7 @@ class NotOnDisk(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects, because the other server would receive the token."""
+    """Follows no redirects, because another host would receive the token."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         return None
@@ -111,8 +118,11 @@ class Tapegate:
     """A connection to one gateway with one token. Several threads may use one object."""
 
     def __init__(self, url=None, token=None, ca_file=None):
-        """`ca_file`: certificates of the accepted authorities, instead of the system's. Raises ValueError for an invalid URL."""
-        self.url = _checked_url(url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080")
+        """Connects to `url`, or else to TAPEGATE_URL, or to `server` in config.json.
+
+        `ca_file`: certificates of the accepted authorities, instead of the system's. Raises ValueError for an invalid URL or config.json.
+        """
+        self.url = _checked_url(url or os.environ.get("TAPEGATE_URL") or _own_settings().get("server") or "http://127.0.0.1:8080")
         self.token = token or os.environ.get("TAPEGATE_TOKEN") or _stored_token(self.url)
         tls = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))] if self.url.startswith("https:") else []
         self._http = urllib.request.build_opener(_NoRedirects, *tls)
@@ -175,10 +185,10 @@ class Tapegate:
                             "$id: Int!", id=request_id)
 
     def request_files(self, request_id, states=None):
-        """Yields the files of a request, each with state, error and file { path size restoredPath }."""
+        """Yields the files of a request, each with state, error, errorClass and file { path size restoredPath }."""
         document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(id: $id) {
           files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
-            edges { node { state size error lastError nextTry
+            edges { node { state size error errorClass lastError nextTry
               file { path size stage restoredPath isAtPrimaryPath checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
 
         def files_of(request):
@@ -188,14 +198,23 @@ class Tapegate:
 
         return self._pages("request", document, files_of, id=request_id, states=states)
 
+    def failed_files(self, request_id):
+        """Yields the failed files of a request, each with path, errorClass and error."""
+        for item in self.request_files(request_id, states=["FAILED"]):
+            yield {"path": item["file"]["path"], "errorClass": item["errorClass"], "error": item["error"]}
+
     def restored_paths(self, request_id):
-        """Yields the paths on disk of a request's files. At the end, raises NotOnDisk if files are missing or on a failing disk."""
+        """Yields the paths on disk of a request's files. At the end, raises NotOnDisk if files are missing, released or on a failing disk."""
+        request = self._ask("request", "query ($id: Int!) { request(id: $id) { state } }", id=request_id)
+        state = request and request["state"]
+        is_released = state in ("CANCELLED", "EXPIRED")
         lost, reasons = [], collections.Counter()
         for item in self.request_files(request_id, states=["ON_DISK"]):
-            path = _path_on_disk(item["file"])
+            path = None if is_released else _path_on_disk(item["file"])
             if path is None:
                 lost.append(item["file"]["path"])
-                reasons[_why_lost(item["file"]["disk"])] += 1
+                why = "released because the request is %s" % state.lower() if is_released else _why_lost(item["file"]["disk"])
+                reasons[why] += 1
             else:
                 yield path
         if lost:
@@ -203,9 +222,10 @@ class Tapegate:
                      for why, count in reasons.items()]
             raise NotOnDisk("\n".join(lines), lost)
 
-    def follow(self, request_id):
+    def follow(self, request_id, on_outage=None):
         """Yields each progress event of a request until it is finished. Reconnects after errors, without missing or repeating events.
 
+        on_outage: a function that is called with the OSError when the gateway stops responding, once per outage.
         Raises Refused and UnexpectedResponse, because another attempt would fail as well.
         """
         document = """subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
@@ -220,8 +240,9 @@ class Tapegate:
                 return
             except UnexpectedResponse:
                 raise
-            except OSError:
-                pass  # the gateway may be restarting
+            except OSError as error:  # the gateway may be restarting
+                if tries == 0 and on_outage:
+                    on_outage(error)
             time.sleep(min(LONGEST_PAUSE_SECONDS, 2 ** tries))
             tries += 1
 
@@ -242,13 +263,13 @@ class Tapegate:
 
     def query(self, document, **variables):
         """Returns the data of a query or mutation. Raises Refused, OSError if the gateway is unreachable, or its subclass UnexpectedResponse."""
-        with self._post("/graphql", document, variables, "application/json", ANSWER_SECONDS) as answer:
+        with self._post("/graphql", document, variables, "application/json", RESPONSE_SECONDS) as response:
             try:
-                return _data_of(answer.read())
+                return _data_of(response.read())
             except http.client.HTTPException as error:
                 raise ConnectionError("the response ended early") from error
             except ValueError as error:
-                raise self._unexpected(answer, "a GraphQL response") from error
+                raise self._unexpected(response, "a GraphQL response") from error
 
     def subscribe(self, document, **variables):
         """Yields each result of a subscription until the gateway completes it. Raises OSError if the stream ends early."""
@@ -284,27 +305,27 @@ class Tapegate:
         except OSError:
             raise
         except http.client.HTTPException as error:
-            raise UnexpectedResponse("%s does not answer with HTTP: %s" % (self.url, ADVICE)) from error
+            raise UnexpectedResponse("%s does not respond with HTTP: %s" % (self.url, ADVICE)) from error
 
     def _refusal_of(self, error):
         """Returns ConnectionError if a retry may succeed, UnexpectedResponse for a redirect, and Refused otherwise."""
         if 300 <= error.code < 400:
             target = re.sub(r"[?#].*", "", error.headers.get("Location") or "an unknown URL", flags=re.DOTALL)
-            return UnexpectedResponse("%s answers %d with an unexpected redirect to %s: %s" % (self.url, error.code, target, ADVICE))
+            return UnexpectedResponse("%s responds with status %d and an unexpected redirect to %s: %s" % (self.url, error.code, target, ADVICE))
         try:
             found = _error_of(json.loads(error.read().decode()))
         except (ValueError, RecursionError, OSError, http.client.HTTPException):
             found = None
-        message, code = found or ("%s answers %d" % (self.url, error.code), None)
+        message, code = found or ("%s responds with status %d" % (self.url, error.code), None)
         # without a GraphQL error, a proxy in front of the gateway has failed
         if error.code in (429, 502, 503, 504) or (error.code >= 500 and found is None):
-            return ConnectionError(message)
+            return _Unavailable(message) if found else ConnectionError(message)
         return Refused(message, code)
 
-    def _unexpected(self, answer, expected):
-        encoding = answer.headers.get("Content-Encoding")
-        found = _media_type(answer.headers) + (" in the encoding %s" % encoding if encoding else "")
-        return UnexpectedResponse("%s answers %d with %s, expected %s: %s" % (self.url, answer.status, found, expected, ADVICE))
+    def _unexpected(self, response, expected):
+        encoding = response.headers.get("Content-Encoding")
+        found = _media_type(response.headers) + (" in the encoding %s" % encoding if encoding else "")
+        return UnexpectedResponse("%s responds with status %d and %s, expected %s: %s" % (self.url, response.status, found, expected, ADVICE))
 
     def _ask(self, field, document, **variables):
         return self._field(field, self.query(document, **variables))
@@ -385,20 +406,20 @@ def _lines(stream):
 def _data_of(body):
     """Returns the data of a GraphQL response. Raises Refused for its first error, and ValueError if it is not a GraphQL response."""
     try:
-        answer = json.loads(body.decode())
-        error = _error_of(answer)
+        response = json.loads(body.decode())
+        error = _error_of(response)
         if error:
             raise Refused(*error)
-        if isinstance(answer, dict) and isinstance(answer.get("data"), dict) and not answer.get("errors"):
-            return _exact(answer["data"])
+        if isinstance(response, dict) and isinstance(response.get("data"), dict) and not response.get("errors"):
+            return _exact(response["data"])
     except RecursionError:
         pass
     raise ValueError("not a GraphQL response")
 
 
-def _error_of(answer):
+def _error_of(response):
     """Returns the message and the code of the first error in a GraphQL response, or None if it contains no error."""
-    errors = answer.get("errors") if isinstance(answer, dict) else None
+    errors = response.get("errors") if isinstance(response, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else None
     if not isinstance(first, dict) or not isinstance(first.get("message"), str):
         return None
@@ -421,11 +442,28 @@ def _unless_refused(result):
     return {name: value for name, value in result.items() if name != "__typename"}
 
 
+def _own_file(name):
+    return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "tapegate", name)
+
+
+def _own_settings():
+    """Returns the settings in config.json. Raises ValueError if they are not valid."""
+    try:
+        with open(_own_file("config.json"), encoding="utf-8") as file:
+            settings = json.load(file)
+    except OSError:
+        return {}
+    except ValueError as error:
+        raise ValueError("%s is not JSON: %s" % (_own_file("config.json"), error)) from error
+    if isinstance(settings, dict) and all(isinstance(each, str) for each in settings.values()):
+        return settings
+    raise ValueError('%s must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}' % _own_file("config.json"))
+
+
 def _stored_token(url):
     """Returns the token that `tapegate login` stored. Only the `tapegate` command renews an expired token of an identity provider."""
-    directory = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     try:
-        with open(os.path.join(directory, "tapegate", "tokens.json")) as file:
+        with open(_own_file("tokens.json")) as file:
             found = os.fstat(file.fileno())
             if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
                 raise Refused("other users can read or replace %s: run chmod 600, and create new tokens" % file.name)
@@ -522,8 +560,12 @@ def main(arguments=None):
     except UnexpectedResponse as error:
         return _fail(error, FAILED)
     except OSError as error:
-        reason = str(getattr(error, "reason", error))
-        return _fail(reason if reason.startswith(tapes.url) else "%s cannot be reached: %s" % (tapes.url, reason), FAILED)
+        cause = getattr(error, "reason", error)
+        message = str(cause) if str(cause).startswith(tapes.url) else "%s cannot be reached: %s" % (tapes.url, cause)
+        is_change = given.command in CHANGES and not (given.command == "request" and given.dry_run)
+        if is_change and not isinstance(cause, (ConnectionRefusedError, socket.gaierror, _Unavailable)):
+            return _fail("%s: the change may have been made: check before you repeat it" % message, FAILED)
+        return _fail(message, UNREACHABLE)
     return 0
 
 
@@ -535,8 +577,8 @@ def _fail(error, code):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="tapegate.py", description="Request files from tape and watch the progress.",
-        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files.")
-    parser.add_argument("--url", help="URL of the gateway (default: TAPEGATE_URL)")
+        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files, 4 the gateway does not respond.")
+    parser.add_argument("--url", help="URL of the gateway (default: TAPEGATE_URL, else from config.json)")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
 
@@ -549,7 +591,7 @@ def _parser():
         return each
 
     request = command("request", _request, "request files by path or pattern")
-    request.add_argument("--quota", help="charge this user's quota (default: your own, else your oldest membership)")
+    request.add_argument("--quota", help="charge this user's quota (default: from config.json, else your own, else your oldest membership)")
     request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
     request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
     request.add_argument("--label", help="name the request")
@@ -559,7 +601,7 @@ def _parser():
     listed.add_argument("--quota", help="list only requests of this user")
     command("show", _show, "show a request", with_id=True)
     command("watch", _watch, "show the progress of a request until it ends", with_id=True)
-    command("paths", _paths, "print the paths on disk of a request's files", with_id=True)
+    command("paths", _paths, "print where a request's files are on disk", with_id=True)
     command("retry", lambda tapes, given: _print_request(given, tapes.retry(given.id)), "retry the failed files of a request", with_id=True)
     command("cancel", lambda tapes, given: _print_request(given, tapes.cancel(given.id)), "cancel a request", with_id=True)
     release = command("release", lambda tapes, given: _print_request(given, tapes.release(given.id, match=given.match)), "release files before the request ends", with_id=True)
@@ -573,7 +615,7 @@ def _parser():
 def _request(tapes, given):
     if (given.pattern is None) == (given.file is None):
         raise _Usage("give either --pattern or --file")
-    given.quota = given.quota or _own_quota(tapes)
+    given.quota = given.quota or _own_settings().get("quota") or _own_quota(tapes)
     if given.dry_run:
         estimate = tapes.estimate(given.quota, files=given.file, pattern=given.pattern)
         line = "%s, %s: %d on disk, %d from tape on %s" % (
@@ -619,7 +661,10 @@ def _require_possible(given, estimate):
 
 
 def _watch(tapes, given):
-    for step in tapes.follow(given.id):
+    def report(_error):
+        _print_error("no response from %s; trying again" % tapes.url)
+
+    for step in tapes.follow(given.id, on_outage=report):
         line = "%s %d of %s, %d failed, %d of %s" % (
             step["state"], step["filesOnDisk"], _plural(step["filesTotal"], "file"), step["filesFailed"],
             step["bytesOnDisk"], _plural(step["bytesTotal"], "byte"))
@@ -694,7 +739,8 @@ def _paths(tapes, given):
 def _ls(tapes, given):
     file = None
     for file in tapes.files(match=given.match):
-        _print(given, file, "%-10s %14d  %s" % (file["stage"], file["size"], file["restoredPath"] or file["path"]))
+        place = "  at %s" % file["restoredPath"] if file["restoredPath"] else ""
+        _print(given, file, "%-10s %14d  %s%s" % (file["stage"], file["size"], file["path"], place))
     if file is None and given.match:
         _print_error(_no_match(given.match))
 
@@ -714,7 +760,7 @@ def _quota(tapes, given):
 def _print_request(given, request):
     failed = ", %d failed" % request["filesFailed"] if request["filesFailed"] > 0 else ""
     missing = request["filesUnknown"] + request["filesRefused"]
-    unknown = "; %s not found" % _plural(request["filesUnknown"], "name") if request["filesUnknown"] > 0 else ""
+    unknown = "; %s" % _plural(request["filesUnknown"], "unresolved path") if request["filesUnknown"] > 0 else ""
     line = "request %d is %s: %d of %s%s%s, kept until %s" % (
         request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"] + missing, "file"), failed, unknown,
         request["retention"])

@@ -111,17 +111,28 @@ export class Client {
     });
   }
 
-  /** Yields the paths on disk of a request's files. @throws NotOnDisk at the end, if files are no longer on disk */
+  /** Yields the failed files of a request. */
+  async *failedFiles(id: number): AsyncGenerator<{ path: string; errorClass: string | null; error: string | null }> {
+    for await (const { file, errorClass, error } of this.requestFiles(id, ['FAILED'])) {
+      yield { path: file.path, errorClass, error };
+    }
+  }
+
+  /** Yields the paths on disk of a request's files. @throws NotOnDisk at the end, if files are released or no longer on disk */
   async *restoredPaths(id: number): AsyncGenerator<string> {
+    const { request } = await this.ask<sent.RequestStateQuery>(sent.RequestStateText, { id });
+    const state = request?.state ?? '';
+    const isReleased = state === 'CANCELLED' || state === 'EXPIRED';
     const lost: string[] = [];
     for await (const { file } of this.requestFiles(id, ['ON_DISK'])) {
       const path = file.isAtPrimaryPath ? file.path : file.restoredPath;
-      if (path === null) lost.push(file.path);
+      if (path === null || isReleased) lost.push(file.path);
       else yield path;
     }
     if (lost.length === 0) return;
     const files = lost.length === 1 ? '1 file' : `${lost.length} files`;
-    throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} no longer on disk`, lost);
+    const why = isReleased ? `released because the request is ${state.toLowerCase()}` : 'no longer on disk';
+    throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} ${why}`, lost);
   }
 
   /** Yields the files in the catalogue whose path contains a text, ordered by path. */
@@ -136,7 +147,7 @@ export class Client {
 
   /**
    * Yields each step of a request until the request has finished. Reconnects after network errors and failures of the
-   * server, without missing or repeating a step.
+   * gateway, without missing or repeating a step.
    * @param options.signal ends the iteration with the signal's reason
    * @throws Refused; UnexpectedResponse, because another attempt would fail as well
    */

@@ -27,7 +27,7 @@ export class Unreachable extends Error {
 }
 
 /**
- * The server responds, but not as a Tapegate gateway: for example, a proxy shows its login page. A retry does not help.
+ * The response is not from a Tapegate gateway, but for example from a proxy's login page. A retry does not help.
  */
 export class UnexpectedResponse extends Unreachable {
   constructor(message: string, options?: ErrorOptions) {

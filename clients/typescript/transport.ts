@@ -173,14 +173,14 @@ async function refuseRedirect(url: string, answer: Response): Promise<void> {
   if (type !== 'opaqueredirect' && !(status >= 300 && status < 400)) return;
   await body?.cancel();
   const target = headers.get('location')?.replace(/[?#].*$/s, '');
-  const answers = status === 0 ? 'answers' : `answers ${status}`;
-  throw new UnexpectedResponse(`${url} ${answers} with an unexpected redirect to ${target ?? 'an unknown URL'}`);
+  const responds = status === 0 ? 'responds with' : `responds with status ${status} and`;
+  throw new UnexpectedResponse(`${url} ${responds} an unexpected redirect to ${target ?? 'an unknown URL'}`);
 }
 
 /** Without a GraphQL error, a proxy in front of the gateway has failed. */
 function refusal(url: string, status: number, error: GraphqlError | undefined): Error {
   const isAway = AWAY.has(status) || error?.extensions?.code === 'UNAVAILABLE' || (!error && status >= 500);
-  const message = error?.message ?? `${url} answers ${status}`;
+  const message = error?.message ?? `${url} responds with status ${status}`;
   return isAway ? new Unreachable(message) : new Refused(message, error?.extensions?.code);
 }
 
@@ -188,7 +188,9 @@ const mediaType = ({ headers }: Response): string =>
   (headers.get('content-type') ?? 'no content type').replace(/;.*$/s, '').trim();
 
 function unexpected(url: string, answer: Response, expected: string): UnexpectedResponse {
-  return new UnexpectedResponse(`${url} answers ${answer.status} with ${mediaType(answer)}, expected ${expected}`);
+  return new UnexpectedResponse(
+    `${url} responds with status ${answer.status} and ${mediaType(answer)}, expected ${expected}`,
+  );
 }
 
 function invalidEvent(url: string, cause?: unknown): UnexpectedResponse {

@@ -51,7 +51,7 @@ export async function createProgram(
     .addHelpText(
       'after',
       '\nExit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files, ' +
-        '4 the server or its database does not answer.\n' +
+        '4 the gateway or its database does not respond.\n' +
         where,
     );
   await addCommands(program, files, args);

@@ -71,10 +71,17 @@ test('--print-paths prints no path that is not on disk, and exits with 3 then', 
   await run('cancel', id);
   const onTape = `SELECT FROM tape_file WHERE path = '/gone/a.nc' AND stage = 'ONTAPE'`;
   await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
-  expect(await run('show', id, '--print-paths')).toEqual(refused(3, `1 file of request ${id} is no longer on disk`));
+  expect(await run('show', id, '--print-paths')).toEqual(
+    refused(3, `1 file of request ${id} is released because the request is cancelled`),
+  );
 
   const [removed = '', kept] = ['/place/a b.nc', "/place/it's.nc"].map(restored);
   const live = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch'));
+  const cancelled = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch'));
+  await run('cancel', cancelled);
+  const released = `2 files of request ${cancelled} are released because the request is cancelled`;
+  expect(await run('show', cancelled, '--print-paths')).toEqual(refused(3, released));
+  expect(await run('watch', cancelled, '--print-paths')).toMatchObject({ code: 3, stdout: '' });
   const reads = holdReads(library);
   rmSync(removed);
   expect(await run('show', live, '--print-paths')).toEqual({

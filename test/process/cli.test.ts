@@ -214,7 +214,7 @@ test('a TAPEGATE_URL that is no URL is wrong usage', async () => {
 
 test('a server that is no Tapegate is reported', async () => {
   const result = await runCli(['ls'], { env: { TAPEGATE_URL: `${app.url}/somewhere` } });
-  expect(result).toEqual(refused(1, `${app.url}/somewhere answers 404`));
+  expect(result).toEqual(refused(1, `${app.url}/somewhere responds with status 404`));
 });
 
 test('a reader that closes the pipe early is no error', async () => {

@@ -146,12 +146,10 @@ tell("request_files", sorted([each["state"], each["size"]] for each in tapes.req
 tell("released", tapes.release(id, match='"1"')["bytesOnDisk"])
 tell("mine", any(each["requestId"] == id for each in tapes.requests(quota="alice", states=["COMPLETED"])))
 tell("cancelled", tapes.cancel(id)["state"])
-while True:
-    try:
-        for path in tapes.restored_paths(id): pass
-    except NotOnDisk as error:
-        tell("lost", len(error.paths) > 0)
-        break
+try:
+    tell("paths", list(tapes.restored_paths(id)))
+except NotOnDisk as error:
+    tell("lost", len(error.paths), str(error).replace("request %d" % id, "request ID"))
 tell("quota", tapes.quota("alice")["size"], tapes.quota("nobody"))
 tell("none", tapes.request(999999))
 refused(lambda: tapes.create_request("bob", pattern="/%s/" % NAME))
@@ -206,13 +204,11 @@ tell('request_files', (await all(tapes.requestFiles(id))).map((each) => [each.st
 tell('released', (await tapes.release(id, { match: '"1"' })).bytesOnDisk);
 tell('mine', (await all(tapes.requests({ quota: 'alice', states: ['COMPLETED'] }))).some((each) => each.requestId === id));
 tell('cancelled', (await tapes.cancel(id)).state);
-for (let lost = 0; lost === 0; ) {
-  try {
-    for await (const _ of tapes.restoredPaths(id));
-  } catch (error) {
-    if (!(error instanceof NotOnDisk)) throw error;
-    tell('lost', (lost = error.paths.length) > 0);
-  }
+try {
+  tell('paths', await all(tapes.restoredPaths(id)));
+} catch (error) {
+  if (!(error instanceof NotOnDisk)) throw error;
+  tell('lost', error.paths.length, error.message.replace('request ' + id, 'request ID'));
 }
 tell('quota', (await tapes.quota('alice'))?.size, await tapes.quota('nobody'));
 tell('none', await tapes.request(999999));
@@ -285,7 +281,7 @@ const expected = () => [
   ['released', 3000],
   ['mine', true],
   ['cancelled', 'CANCELLED'],
-  ['lost', true],
+  ['lost', 3, '3 files of request ID are released because the request is cancelled'],
   ['quota', 1e17, null],
   ['none', null],
   ['refused', 'FORBIDDEN', {}],
@@ -328,7 +324,7 @@ test.each([302, 307])('no client follows a redirect with status %i, or sends its
     });
     expect(await quota.ended).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`answers ${status} with an unexpected redirect to ${location}`),
+      stderr: expect.stringContaining(`responds with status ${status} and an unexpected redirect to ${location}`),
     });
   }
   expect(visited).toEqual([]);
@@ -343,13 +339,13 @@ test('an answer that breaks off is no refusal, since a change may have been made
   const url = `http://127.0.0.1:${await listen(server)}`;
   await expect(createClient({ url }).quota('alice')).rejects.toThrow(Unreachable);
   if (PYTHON) {
-    const quota = startProcess(PYTHON, ['tapegate.py', 'quota', 'alice'], {
-      cwd: PYTHON_CLIENT,
-      env: { ...env, TAPEGATE_URL: url },
-    });
-    expect(await quota.ended).toMatchObject({
+    const run = (...args: string[]) =>
+      startProcess(PYTHON, ['tapegate.py', ...args], { cwd: PYTHON_CLIENT, env: { ...env, TAPEGATE_URL: url } }).ended;
+    const problem = `tapegate: ${url} cannot be reached: the response ended early`;
+    expect(await run('quota', 'alice')).toMatchObject({ code: 4, stderr: `${problem}\n` });
+    expect(await run('request', '--quota', 'alice', '--pattern', '/a')).toMatchObject({
       code: 1,
-      stderr: `tapegate: ${url} cannot be reached: the response ended early\n`,
+      stderr: `${problem}: the change may have been made: check before you repeat it\n`,
     });
   }
   await closeServer(server);

@@ -222,7 +222,9 @@ test('a valid token is used while the provider is down; an expired one needs the
   provider.isAway = true;
   expect(await list()).toMatchObject({ code: 0, stderr: '' });
   changeLogin({ expiresAt: 0 });
-  expect(await list()).toEqual(refused(4, `the token for ${app.url} cannot be renewed: ${provider.url} answers 503`));
+  expect(await list()).toEqual(
+    refused(4, `the token for ${app.url} cannot be renewed: ${provider.url} responds with status 503`),
+  );
   provider.isAway = false;
   expect((await list()).code).toBe(0);
   changeLogin({ expiresAt: 0, refreshToken: 'spent' });
@@ -305,7 +307,7 @@ test('logout revokes the token at the provider', async () => {
   expect(await run('logout')).toEqual({
     code: 0,
     stdout: `the stored token for ${app.url} is removed\n`,
-    stderr: `the token may be valid until it expires: ${provider.url} answers 503\n`,
+    stderr: `the token may be valid until it expires: ${provider.url} responds with status 503\n`,
   });
   expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({});
 });

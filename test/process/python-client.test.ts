@@ -104,6 +104,9 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
       /^request \d+ is PARTIAL: 1 of 2 files, 1 failed, kept until \S+\n {2}\/partly\/bad: unreadable\n$/,
     );
 
+    const listed = await script(`print(json.dumps(list(tapes.failed_files(${id}))))`).ended;
+    expect(JSON.parse(listed.stdout)).toEqual([{ path: '/partly/bad', errorClass: 'PERMANENT', error: 'unreadable' }]);
+
     const none = 'no file in the catalogue has a path that contains "/no[1]" (case-sensitive; * ? [ ] are literal)';
     for (const watch of [[], ['--watch']]) {
       const asked = await command('request', '--quota', 'alice', '--pattern', '/no[1]', ...watch);
@@ -152,8 +155,27 @@ print(request["requestId"])`).ended;
     const id = made.stdout.trim().split('\n').at(-1) ?? '';
     const onTape = `SELECT FROM tape_file WHERE path = '/ocean/sst "2" ü.nc' AND stage = 'ONTAPE'`;
     await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
-    const lost = `tapegate: 1 file of request ${id} is no longer on disk\n`;
+    const lost = `tapegate: 1 file of request ${id} is released because the request is cancelled\n`;
     expect(await command('paths', id)).toEqual({ code: 3, stdout: '', stderr: lost });
+  });
+
+  test('paths prints no file of a cancelled request that another request keeps on disk, and ls prints archive paths', async () => {
+    const file = '/ocean/sst "0" ü.nc';
+    const [id = '', other = ''] = (
+      await script(`
+requests = [tapes.create_request("alice", files=['${file}'])["requestId"] for _ in "ab"]
+for id in requests:
+    for step in tapes.follow(id): pass
+tapes.cancel(requests[0])
+print(*requests)`).ended
+    ).stdout
+      .trim()
+      .split(' ');
+    const onDisk = `${app.restoreDir}${file}`;
+    expect(await command('paths', other)).toEqual({ code: 0, stdout: `${onDisk}\n`, stderr: '' });
+    const stderr = `tapegate: 1 file of request ${id} is released because the request is cancelled\n`;
+    expect(await command('paths', id)).toEqual({ code: 3, stdout: '', stderr });
+    expect((await command('ls', file)).stdout).toBe(`RESTORED             1000  ${file}  at ${onDisk}\n`);
   });
 
   test('paths on a restore disk that is not mounted are not printed, and the disk is named', async () => {
@@ -239,6 +261,17 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     rmSync(file);
   });
 
+  test('config.json contains the URL and the quota, and an invalid file is a usage error', async () => {
+    const file = path.join(app.dataDir, '.config/tapegate/config.json');
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, JSON.stringify({ server: app.url, quota: 'bob' }));
+    const run = () => start(['tapegate.py', 'request', '--pattern', '/x', '--dry-run'], { TAPEGATE_URL: '' }).ended;
+    expect((await run()).stderr).toMatch(/"alice" may not use the quota of user "bob"/);
+    writeFileSync(file, '[]');
+    expect(await run()).toMatchObject({ code: 2, stderr: expect.stringContaining(`${file} must contain an object`) });
+    rmSync(file);
+  });
+
   test('a malformed URL and missing options are usage errors', async () => {
     for (const url of ['ftp://host', 'http://host:port']) {
       expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL: url }).ended).toMatchObject({
@@ -273,7 +306,7 @@ except Refused as error:
     ]);
     const away = await start(['tapegate.py', 'requests'], { TAPEGATE_URL: 'http://127.0.0.1:1' }).ended;
     expect([away.code, away.stderr]).toEqual([
-      1,
+      4,
       expect.stringMatching(/^tapegate: http:\/\/127\.0\.0\.1:1 cannot be reached: /),
     ]);
   });

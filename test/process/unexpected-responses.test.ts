@@ -45,6 +45,7 @@ const responses: Record<string, ((res: ServerResponse) => unknown)[]> = {
   number: [json('{"data":{"quota":{"user":"a","size":"x","used":"1","email":null}}}')],
   event: [stream(event('next', '{"data":'))],
   recovers: [page(503), page(500), done],
+  watched: [page(503), page(500), done, json('{"data":{"request":null}}')],
   login: [stream(event('next', JSON.stringify(result('RESTORING')))), page(200)],
   moved: [stream(event('next', JSON.stringify(result('RESTORING')))), redirect],
 };
@@ -69,9 +70,9 @@ afterAll(async () => {
 
 const ADVICE = 'check the URL of the gateway, and whether a proxy requires a login';
 const other = (name: string, found: string, expected = 'a GraphQL response') =>
-  `${url}/${name} answers 200 with ${found}, expected ${expected}: ${ADVICE}`;
+  `${url}/${name} responds with status 200 and ${found}, expected ${expected}: ${ADVICE}`;
 const moved = (name: string) =>
-  `${url}/${name} answers 302 with an unexpected redirect to https://sso.example.org/login: ${ADVICE}`;
+  `${url}/${name} responds with status 302 and an unexpected redirect to https://sso.example.org/login: ${ADVICE}`;
 const badEvent = () => `${url}/event sends an event that is not a GraphQL response: ${ADVICE}`;
 
 /** The messages of both clients for a query. */
@@ -118,7 +119,7 @@ test('follow of the TypeScript client fails if a retry does not help, and reconn
   for (const [name, message] of Object.entries(streamMessages())) {
     expect([name, await follow(name)]).toEqual([name, ['UnexpectedResponse', message]]);
   }
-  expect(await follow('missing')).toEqual(['Refused', `${url}/missing answers 404`]);
+  expect(await follow('missing')).toEqual(['Refused', `${url}/missing responds with status 404`]);
   expect(await follow('recovers')).toEqual(['COMPLETED']);
 });
 
@@ -127,18 +128,18 @@ test('watch ends if a proxy shows its login page or does not know the path', asy
     const { code, stderr } = await runCli(['watch', '1', '--json'], { env: { TAPEGATE_URL: `${url}/${name}` } });
     return [name, code, stderr];
   };
-  const page = 'answers 200 with text/html instead of an event stream';
+  const page = 'responds with status 200 and text/html instead of an event stream';
   for (const [name, code, says] of [
     ['page', 1, page],
     ['login', 1, page],
-    ['missing', 1, 'answers 404'],
-    ['failed', 4, 'answers 500'],
+    ['missing', 1, 'responds with status 404'],
+    ['failed', 4, 'responds with status 500'],
   ] as const) {
     expect(await watch(name)).toEqual([name, code, `tapegate: ${url}/${name} ${says}\n`]);
   }
 });
 
-/** Prints the outcome of a query, of a follow and of a command, each for a list of paths. */
+/** Prints the outcomes of queries, of follows and of commands, which are lists of a URL and arguments. */
 const SCRIPT = `
 import contextlib, io, json, sys, time
 import tapegate
@@ -148,13 +149,13 @@ time.sleep = lambda seconds: None
 def outcome(call):
     try: return call()
     except (Refused, OSError) as error: return [type(error).__name__, str(error)]
-def command(url):
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        return [tapegate.main(["--url", url, "quota", "alice"]), printed.getvalue()]
+def command(url, *arguments):
+    with contextlib.redirect_stderr(io.StringIO()) as printed, contextlib.redirect_stdout(io.StringIO()):
+        return [tapegate.main(["--url", url, *arguments]), printed.getvalue()]
 print(json.dumps([
     [outcome(lambda: Tapegate(url).quota("alice")) for url in queries],
     [outcome(lambda: [step["state"] for step in Tapegate(url).follow(1)]) for url in follows],
-    [command(url) for url in commands],
+    [command(*each) for each in commands],
     issubclass(UnexpectedResponse, OSError),
 ]))`;
 
@@ -171,7 +172,11 @@ test.skipIf(!PYTHON)('the Python client and its command fail with the same error
   const urls = [
     [...at(queries), ...others],
     [...at(streamMessages()), `${url}/recovers`],
-    [`${url}/page`, others[1]],
+    [
+      [`${url}/page`, 'quota', 'alice'],
+      [`${url}/failed`, 'quota', 'alice'],
+      [`${url}/watched`, 'watch', '1'],
+    ],
   ];
   const { stdout, stderr } = await startProcess(PYTHON ?? '', ['-c', SCRIPT, JSON.stringify(urls)], {
     cwd: path.join(packageRoot, 'clients/python'),
@@ -183,14 +188,15 @@ test.skipIf(!PYTHON)('the Python client and its command fail with the same error
   expect(JSON.parse(stdout)).toEqual([
     [
       ...unexpected(queries),
-      ['Refused', `${url}/missing answers 404`],
-      ['ConnectionError', `${url}/failed answers 500`],
-      ['UnexpectedResponse', `${noHttp} does not answer with HTTP: ${ADVICE}`],
+      ['Refused', `${url}/missing responds with status 404`],
+      ['ConnectionError', `${url}/failed responds with status 500`],
+      ['UnexpectedResponse', `${noHttp} does not respond with HTTP: ${ADVICE}`],
     ],
     [...unexpected(streamMessages()), ['COMPLETED']],
     [
       [1, `tapegate: ${other('page', 'text/html')}\n`],
-      [1, `tapegate: ${url}/failed answers 500\n`],
+      [4, `tapegate: ${url}/failed responds with status 500\n`],
+      [0, `no response from ${url}/watched; trying again\n`],
     ],
     true,
   ]);

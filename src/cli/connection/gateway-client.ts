@@ -76,9 +76,9 @@ export async function askAs<Answer, Variables>(
   const data = readResult<Answer>(parseAnswer(answer.text), isChange);
   const isDone = answer.status < 300;
   if (data && isDone) return data;
-  if (!isDone) throw new CommandError(`${url} answers ${answer.status}`);
+  if (!isDone) throw new CommandError(`${url} responds with status ${answer.status}`);
   const type = readMediaType(answer.headers['content-type']);
-  const problem = `${url} answers ${answer.status} with ${type} instead of a GraphQL response`;
+  const problem = `${url} responds with status ${answer.status} and ${type} instead of a GraphQL response`;
   throw new CommandError(`${problem}${isChange ? `: ${UNCONFIRMED}` : ''}`);
 }
 
@@ -336,14 +336,15 @@ async function requireStream(url: string, answer: Response): Promise<void> {
   if (ok && type === 'text/event-stream') return;
   if (ok) {
     await answer.body?.cancel();
-    throw new CommandError(`${url} answers ${status} with ${type} instead of an event stream`);
+    throw new CommandError(`${url} responds with status ${status} and ${type} instead of an event stream`);
   }
   const { errors } = parseAnswer(await answer.text().catch(() => ''));
   const error = findError(errors);
-  if (status === 429 || status >= 500) throw new ConnectionError(error?.message ?? `${url} answers ${status}`);
+  if (status === 429 || status >= 500)
+    throw new ConnectionError(error?.message ?? `${url} responds with status ${status}`);
   if (error) throw toCommandError(error);
-  if (status === 401) throw new UnauthenticatedError('the server requires a token');
-  throw new CommandError(`${url} answers ${status}`);
+  if (status === 401) throw new UnauthenticatedError('the gateway requires a token');
+  throw new CommandError(`${url} responds with status ${status}`);
 }
 
 interface GraphqlError {

@@ -187,16 +187,17 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const { cause } = error as { cause?: unknown };
   if (error instanceof oauth.ResponseBodyError && !isUnavailable(error.status)) {
     const why = error.error_description === undefined ? '' : ` (${error.error_description.slice(0, 200)})`;
-    return new IssuerRefusal(`${issuer} answers ${error.error}${why}`, error.error);
+    return new IssuerRefusal(`${issuer} responds with ${error.error}${why}`, error.error);
   }
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
-  if (status !== undefined && isUnavailable(status)) return new ConnectionError(`${issuer} answers ${status}`);
+  if (status !== undefined && isUnavailable(status))
+    return new ConnectionError(`${issuer} responds with status ${status}`);
   const code = codeOf(error) ?? '';
   // a parse error counts as a connection failure, because the response might be truncated
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
-  return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
+  return new ConnectionError(`${issuer} does not respond: ${describeNetworkError(error)}`);
 }
 
 /**

@@ -57,7 +57,7 @@ async function readAnswer<Answer>(url: string, response: IncomingMessage): Promi
   const text = await readText(response);
   const body = parseObject(text);
   if (statusCode === 200 && body) return body as Answer;
-  const message = typeof body?.error === 'string' ? body.error : `${url} answers ${statusCode}`;
+  const message = typeof body?.error === 'string' ? body.error : `${url} responds with status ${statusCode}`;
   throw statusCode === 503 ? new ConnectionError(message) : new CommandError(message);
 }
 

@@ -60,21 +60,32 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/** @returns the reasons why files are not on disk, with the number of files for each reason */
+/**
+ * Prints the paths of a request's files on disk. Skips all files of a released request, because only other requests keep
+ * the files on disk.
+ * @returns the reasons why paths are not printed, with the number of files for each reason
+ */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
-  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
+  let state = '';
+  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => {
+    const found = requireRequest(id, request);
+    state = found.state;
+    return found.files;
+  });
   for await (const { edges } of pages) {
     for (const { node } of edges) {
-      const path = pathOnDisk(node.file);
+      const path = isReleased({ state }) ? null : pathOnDisk(node.file);
       if (path !== null) {
         printPath(path, options);
         continue;
       }
       const { mountpoint, suspension } = node.file.disk ?? {};
-      const reason = suspension?.nextTry
-        ? `on ${mountpoint}, which is failing: ${suspension.reason}`
-        : 'no longer on disk';
+      const reason = isReleased({ state })
+        ? `released because the request is ${state.toLowerCase()}`
+        : suspension?.nextTry
+          ? `on ${mountpoint}, which is failing: ${suspension.reason}`
+          : 'no longer on disk';
       lost.set(reason, (lost.get(reason) ?? 0) + 1);
     }
   }

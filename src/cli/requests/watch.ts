@@ -156,7 +156,7 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
     }
     if (signal.aborted || (last && FINISHED.includes(last.state))) return;
     if (!last || ++failures > RETRIES)
-      throw lost ?? new CommandError(`request ${id}: the server closed the subscription`);
+      throw lost ?? new CommandError(`request ${id}: the gateway closed the subscription`);
     await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }
