@@ -121,7 +121,7 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.refused ?? 0,
     }),
     summary: t.string({
-      description: 'A summary of its progress, such as `18 of 20 files; 2 names not found`.',
+      description: 'A summary of its progress, such as `18 of 20 files; 2 unresolved paths`.',
       resolve: async (request, _args, ctx) => summarize(request, await unresolvedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({

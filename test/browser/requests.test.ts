@@ -108,11 +108,11 @@ test('the view and the list of a request say how many of its names are not found
   const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
   const { page } = await open(id);
   await waitForHeading(page, 'Ended, some files not found');
-  await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
+  await page.getByText(/^1 of 3 files, .*; 2 unresolved paths$/).waitFor();
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
   const card = page.getByRole('listitem').filter({ hasText: 'not all' });
   await card.getByText('Ended, some files not found').waitFor();
-  await card.getByText(/1 of 3 files, .*; 2 names not found/).waitFor();
+  await card.getByText(/1 of 3 files, .*; 2 unresolved paths/).waitFor();
 });
 
 test('a request has the retention and the email address of the form, and is listed among the ended ones after it is cancelled', async () => {

@@ -164,7 +164,7 @@ test('a screen reader reads the state, the progress and the current view', async
   const card = page.getByRole('listitem').filter({ hasText: 'sums' });
   await card.waitFor();
   expect(await card.ariaSnapshot()).toMatch(
-    /link "1 sums"[\s\S]*text: (Queued|Restoring)[\s\S]*progressbar "Request 1: files on disk"[\s\S]*1 of 3 files, .*; 1 name not found/,
+    /link "1 sums"[\s\S]*text: (Queued|Restoring)[\s\S]*progressbar "Request 1: files on disk"[\s\S]*1 of 3 files, .*; 1 unresolved path/,
   );
   const link = page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Requests', exact: true });
   expect(await link.getAttribute('aria-current')).toBe('page');

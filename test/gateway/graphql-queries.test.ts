@@ -118,7 +118,7 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
         ...{ tapestoreRequestStart: null, tapestoreRequestEnd: null },
         ...{ firstFilesOnDisk: '2026-03-04T05:06:07.000089Z', lastFilesOnDisk: null },
         ...{ filesTotal: 2, filesOnDisk: 1, filesFailed: 0, filesUnknown: 1, filesRefused: 1 },
-        summary: '1 of 4 files; 1 name not found, 1 file over the quota',
+        summary: '1 of 4 files; 1 unresolved path, 1 file over the quota',
         ...{ bytesTotal: String(2n * BIG), bytesOnDisk: String(BIG) },
         quota: {
           ...{ user: 'una', size: String(3n * BIG), used: String(2n * BIG), email: 'una@example.org' },

@@ -329,8 +329,8 @@ test('requests and show count names that are not found as missing files', async 
   const result = await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/none', '/ocean/nothing');
   const list = parseTable(await run('requests', '--quota', 'ann'));
   const row = list.find(([id]) => id === idOf(result));
-  expect(row?.slice(2, 4)).toEqual(['COMPLETED', '1 of 3 files; 2 names not found']);
-  expect((await run('show', idOf(result))).stdout).toMatch(/\nON DISK +1 of 3 files, .*; 2 names not found\n/);
+  expect(row?.slice(2, 4)).toEqual(['COMPLETED', '1 of 3 files; 2 unresolved paths']);
+  expect((await run('show', idOf(result))).stdout).toMatch(/\nON DISK +1 of 3 files, .*; 2 unresolved paths\n/);
 });
 
 test('requests refuses an unknown user', async () => {

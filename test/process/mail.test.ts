@@ -137,8 +137,8 @@ test('the last email lists unknown paths, and the own paths of files that were o
   await request('known', { files, label: 'three' });
   const first = await server.waitForMail('known@first.example', 'First file restored: three');
   expect(first.body).toContain('\n  /known/on-disk\n\nNo more files will follow.\n');
-  const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 names not found: three');
-  expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  unknown:  2 names not found\n');
+  const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 unresolved paths: three');
+  expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  missing:  2 unresolved paths\n');
   expect(last.body).not.toContain('The files are at their archive paths');
   expect(last.body).toContain(`  /known/on-disk
 

@@ -25,13 +25,13 @@ export function formatFiles(request: RequestedFiles, count: Count = plural): str
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
-/** Returns text such as `2 names not found, 1 file over the quota`, or an empty string if no file is missing. */
+/** Returns text such as `2 unresolved paths, 1 file over the quota`, or an empty string if no file is missing. */
 export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
   count: Count = plural,
 ): string {
   return [
-    ...(filesUnknown > 0 ? [`${count(filesUnknown, 'name')} not found`] : []),
+    ...(filesUnknown > 0 ? [count(filesUnknown, 'unresolved path')] : []),
     ...(filesRefused > 0 ? [`${count(filesRefused, 'file')} over the quota`] : []),
   ].join(', ');
 }

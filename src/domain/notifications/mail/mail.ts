@@ -122,7 +122,7 @@ function composeLast(facts: MailFacts): Mail {
     '',
     `  on disk:  ${missing ? formatFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
-    ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
+    ...(facts.filesUnknown > 0 ? [`  missing:  ${plural(facts.filesUnknown, 'unresolved path')}`] : []),
     ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} over your quota`] : []),
     ...(facts.filesOverLimit > 0
       ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} over the request's limit`]
