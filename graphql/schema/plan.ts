@@ -282,7 +282,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     filesAlsoRequested: t.exposeInt('filesAlsoRequested', {
       description:
-        'The number of files that other live requests of the quota contain. Each request is charged for them.',
+        'The number of these files that other live requests of the quota also contain. Each request is charged for them.',
     }),
     bytesAlsoRequested: t.expose(
       'bytesAlsoRequested',

@@ -82,7 +82,7 @@ export interface DatabaseOptions {
 
 /**
  * Milliseconds without a statement after which a stalled process loses its open transaction and its locks. This limit
- * does not apply to list streams, because a client may read slowly.
+ * does not apply to list streams, because a client might read slowly.
  */
 const STANDSTILL_MS = 60_000;
 

@@ -95,7 +95,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns an invalid path's error, such as `is longer than 2048 bytes`. Returns undefined if the path is valid. */
+/** Returns the error message for an invalid path, such as `is longer than 2048 bytes`; undefined for a valid path. */
 export function findPathProblem(value: string): string | undefined {
   if (!isStorable(value)) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;

@@ -33,7 +33,7 @@ interface TextList {
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Passes a list's number of rows, and the rows' JSON, to `consume`, which may read slowly.
+ * Calls `consume` with the number of rows in a list, and with the rows as JSON. `consume` can read slowly.
  * @throws UnavailableError if the list limiter does not have a free slot for the caller
  */
 export async function readTextList<T>(

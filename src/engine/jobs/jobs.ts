@@ -24,8 +24,8 @@ export interface Job {
 }
 
 /**
- * Minimum pause between a job's runs, in milliseconds. The pause limits the database load if each batch of files sends
- * a signal.
+ * Minimum pause between the runs of a job, in milliseconds. The pause limits the database load if a drive sends a
+ * signal after each batch of files.
  */
 const MIN_PAUSE_MS = 200;
 /**

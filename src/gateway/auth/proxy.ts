@@ -93,8 +93,8 @@ const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns a subject's common name; undefined if the subject has no common name, or several. Subjects like
- * `/O=Example/CN=Ada` are not read, because without escapes such subjects are ambiguous
+ * @returns the common name in a subject; undefined if the subject has no common name, or several. Ignores names in
+ * subjects like `/O=Example/CN=Ada`, in which a `/` inside a value is not escaped
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];
