@@ -106,7 +106,7 @@ export class Client {
   /** Yields the files of a request, each with its state. */
   async *requestFiles(id: number, states?: sent.RequestFileState[]): AsyncGenerator<RequestFile> {
     yield* this.pages<sent.RequestFilesQuery, RequestFile>(sent.RequestFilesText, { id, states }, ({ request }) => {
-      if (!request) throw new Refused(`there is no request ${id}`, 'NOT_FOUND');
+      if (!request) throw new Refused(`there is no request ${id}, or you may not see it`, 'NOT_FOUND');
       return request.files;
     });
   }

@@ -115,7 +115,7 @@ test('show prints a request, and the tries, error and next try of each file that
   expect(text).toContainEqual(['FILES', '/show/1-good and 4 other paths']);
   expect(text).toContainEqual(['USER', 'ann, suspended: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 5 files, 1.50 kB of 4.50 kB; 1 unresolved path']);
-  expect(text).toContainEqual(['UNKNOWN', '1 path']);
+  expect(text).toContainEqual(['UNRESOLVED', '1 path']);
   const from = text.findIndex(([first]) => first === 'FILE');
   expect(text.slice(from)).toEqual([
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'REASON'],

@@ -108,7 +108,7 @@ function printRequest(
     ...(hasOtherPaths(request) ? [['PATHS', describeOtherPaths(request.requestId)] satisfies [string, string]] : []),
     ...reasons.map((reason): [string, string] => ['WAITING', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
-    ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
+    ['UNRESOLVED', `${plural(request.filesUnknown, 'path')}`],
     ['REFUSED', `${plural(request.filesRefused, 'file')} over the quota`],
   ];
   printFacts(facts);
