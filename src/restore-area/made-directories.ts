@@ -97,13 +97,75 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
 }
 
 async function restrictDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
+  await withParent(root, dir, async (at, parent) => {
+    if (await looksAsCreated(await lstat(at), parent, wanted)) await finishDirectory(at, wanted).catch(ignoreRefusal);
+  });
+}
+
+/** Opens a directory's parent, and calls a function with the path of the directory through the open parent. */
+async function withParent<T>(
+  root: string,
+  dir: string,
+  call: (at: string, parent: Directory) => Promise<T>,
+): Promise<T> {
   const parent = await openExisting(root, path.dirname(dir));
   try {
-    const at = path.join(parent.fdPath, path.basename(dir));
-    if (await looksAsCreated(await lstat(at), parent, wanted)) await finishDirectory(at, wanted).catch(ignoreRefusal);
+    return await call(path.join(parent.fdPath, path.basename(dir)), parent);
   } finally {
     await parent.handle.close();
   }
+}
+
+/** A directory with another mode or group than the catalogue or the settings now say. */
+export interface WrongMode {
+  dir: string;
+  expected: string;
+  found: string;
+  isRepaired: boolean;
+}
+
+/**
+ * Finds directories that Tapegate might have created, and that have another mode or group than the catalogue or the
+ * settings now say. Only the doctor grants rights to existing directories: an engine cannot know whether an operator
+ * has changed a mode on purpose.
+ * @param repair whether to set the mode and the group
+ * @throws AbsentError if the disk is unavailable
+ */
+export async function findWrongModes(
+  ctx: Context,
+  disk: MarkedDisk,
+  { dirs, repair }: { dirs: readonly string[]; repair: boolean },
+): Promise<WrongMode[]> {
+  const root = await rootOf(disk);
+  const { restoreMode, restoreGroup } = ctx.config;
+  const modes = await readDirectoryModes(ctx, dirs);
+  const known = dirs.filter((dir) => modes.has(dir) || restoreMode !== undefined || restoreGroup !== undefined);
+  const found: WrongMode[] = [];
+  for (const dir of known) {
+    const wanted = wantedDirectory(ctx.config, modes.get(dir));
+    const examine = async (at: string, parent: Directory) => {
+      const stats = await lstat(at);
+      if (isUnfinished(stats) || hasAttributes(stats, wanted) || !(await looksAsCreated(stats, parent, wanted))) return;
+      const isSafe = repair && !(await findUntrusted({ root, dir }, restoreGroup));
+      if (isSafe) await finishDirectory(at, wanted).catch(ignoreRefusal);
+      const isRepaired = isSafe && hasAttributes(await lstat(at), wanted);
+      const actual = { mode: stats.mode, gid: wanted.gid === null ? null : stats.gid };
+      found.push({ dir, expected: describeAttributes(wanted), found: describeAttributes(actual), isRepaired });
+    };
+    await withParent(root, dir, examine).catch(ignoreMissing);
+  }
+  return found;
+}
+
+/** Returns whether a directory has the mode and group that `finishDirectory` sets. */
+function hasAttributes({ mode, gid }: Stats, wanted: DirectoryAttributes): boolean {
+  const hasGroup = wanted.gid === null || gid === wanted.gid;
+  return (mode & 0o7777) === (hasGroup ? wanted.mode : withoutGroup(wanted.mode));
+}
+
+function describeAttributes({ mode, gid }: DirectoryAttributes): string {
+  const text = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
+  return gid === null ? text : `${text}, group ${gid}`;
 }
 
 /**
@@ -162,15 +224,11 @@ export async function removeEmptyDirectories(ctx: Context, location: CopyLocatio
 /** @returns whether the directory no longer exists */
 async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   try {
-    const parent = await openExisting(await rootOf(disk), path.dirname(dir));
-    try {
-      const at = path.join(parent.fdPath, path.basename(dir));
+    return await withParent(await rootOf(disk), dir, async (at, parent) => {
       if (!(await looksAsCreated(await lstat(at), parent, wanted))) return false;
       await rmdir(at); // `rmdir` fails for a mount point, and for a directory that is not empty
       return true;
-    } finally {
-      await parent.handle.close();
-    }
+    });
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return true;
     if (error instanceof AbsentError || !staysForGood(error)) throw error;

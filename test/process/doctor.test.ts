@@ -4,11 +4,13 @@
  */
 import {
   appendFileSync,
+  chmodSync,
   existsSync,
   lstatSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
@@ -348,6 +350,24 @@ test('a restored file that no request wants, and that no engine would remove, is
   ]);
   expect(await readStage(app, '/unheld/a')).toBe('T');
   expect(readRestored(app, '/unheld/a')).toBeUndefined();
+});
+
+test('a directory gets the mode that the catalogue says now, unless someone else has set its mode', async () => {
+  const dirs = ['/dir-mode', '/dir-mode/own', '/dir-mode/changed', '/dir-mode/unrecorded'];
+  const { id } = await restore(...dirs.map((dir) => `${dir}/f`));
+  expect((await doctor()).findings).toEqual([]);
+  const record = (modes: string) =>
+    sql(`INSERT INTO directory (path, mode) SELECT path, mode FROM unnest($1::text[], $2::int[]) AS n (path, mode)`, [
+      dirs.slice(0, 3),
+      Array(3).fill(Number.parseInt(modes, 8)),
+    ]);
+  await record('755');
+  chmodSync(place('/dir-mode/changed'), 0o711);
+  await expectRepaired(
+    dirs.slice(0, 2).map((dir) => parseFault(`directory-mode | ${place(dir)} | mode 0755 | mode 0750`)),
+  );
+  expect(dirs.map((dir) => (statSync(place(dir)).mode & 0o7777).toString(8))).toEqual(['755', '755', '711', '750']);
+  await cancel(app, id);
 });
 
 test('copies on a disk without its marker are not checked, and no repair creates the marker', async () => {

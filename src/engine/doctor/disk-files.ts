@@ -20,7 +20,7 @@ import {
 import { findStats, recogniseCopy, removeSeen } from '../../restore-area/copies/copy.js';
 import { isSame } from '../../restore-area/entry.js';
 import { describeUntrusted, findProblem, readTrusted } from '../../restore-area/exposure.js';
-import { removeEmptyDirectories } from '../../restore-area/made-directories.js';
+import { findWrongModes, removeEmptyDirectories } from '../../restore-area/made-directories.js';
 import { type MarkedDisk, markerName, rootOf } from '../../restore-area/marker.js';
 import { findPartial, parsePartialName } from '../../restore-area/partial-file.js';
 import type { CopyLocation } from '../../restore-area/restore-area.js';
@@ -28,15 +28,17 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies, including partial files. At the end, reports directories that are
- * unreadable, or that untrusted users can write to.
+ * Reports files that are not recorded copies, including partial files, and directories with a wrong mode. At the end,
+ * reports directories that are unreadable, or that untrusted users can write to.
  * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
   const findings: Finding[] = [];
-  const onDirectory = ({ directory, error, untrusted }: VisitedDirectory) => {
+  const trusted: string[] = [];
+  const onDirectory = ({ directory, logicalPath, error, untrusted }: VisitedDirectory) => {
     exam.counts.directories++;
+    if (error === undefined && untrusted === undefined && logicalPath !== '/') trusted.push(logicalPath);
     const report = (kind: string, expected: string, found: string) =>
       findings.push({ kind, thing: directory, expected, found, isRepaired: false });
     if (error !== undefined) report('directory-unreadable', 'a list', codeOf(error) ?? 'an error');
@@ -58,8 +60,20 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     }
     yield* examinePartials(ctx, exam, marked, partials);
     yield* examineEntries(ctx, exam, marked, others);
+    if (trusted.length >= BATCH) yield* examineModes(ctx, exam, marked, trusted.splice(0));
   }
+  yield* examineModes(ctx, exam, marked, trusted);
   yield* findings;
+}
+
+async function* examineModes(
+  ctx: Context,
+  { repair }: Examination,
+  disk: MarkedDisk,
+  dirs: readonly string[],
+): AsyncGenerator<Finding> {
+  for (const { dir, ...result } of await findWrongModes(ctx, disk, { dirs, repair }))
+    yield { kind: 'directory-mode', thing: disk.mountpoint + dir, ...result };
 }
 
 async function* examinePartials(
@@ -186,6 +200,8 @@ interface Entry {
 
 interface VisitedDirectory {
   directory: string;
+  /** Path relative to the mount point, with a leading slash. */
+  logicalPath: string;
   error?: unknown;
   untrusted?: string | undefined;
 }
@@ -228,10 +244,11 @@ async function* walkDisk(
         batch = [];
       }
       const problem = directory === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
-      onDirectory({ directory: at, untrusted: problem && describeUntrusted(problem) });
+      onDirectory({ directory: at, logicalPath: directory, untrusted: problem && describeUntrusted(problem) });
     } catch (error) {
       // a directory name that is not UTF-8 was decoded with replacement characters and cannot be opened
-      if (codeOf(error) !== 'ENOENT' || directory.includes('\uFFFD')) onDirectory({ directory: at, error });
+      if (codeOf(error) !== 'ENOENT' || directory.includes('\uFFFD'))
+        onDirectory({ directory: at, logicalPath: directory, error });
     }
   }
   if (batch.length > 0) yield batch;
