@@ -170,6 +170,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
   const disks = new FailingDisks(ctx, gauge, { calls: watchJobCalls(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.suspendSoon(mountpoint, problem);
+  if (part !== 'drive') await disks.probeAll();
   const transport = ctx.config.smtpUrl ? await createMailTransport(ctx.config.smtpUrl) : undefined;
   const signals = { stop: stop.signal, abort: abort.signal, leave: leave.signal };
   const shared = readOptions(options, {

@@ -9,7 +9,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import { recordMeasurements } from '../domain/disks/disks.js';
+import { listInService, recordMeasurements } from '../domain/disks/disks.js';
 import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
 import { describeFull, recordFullDisk } from '../domain/health/circuits.js';
 import {
@@ -199,6 +199,24 @@ export class FailingDisks {
     await Promise.all((await listUnmarked(this.ctx)).map(mark));
   }
 
+  /**
+   * Probes the disks in service, and suspends a disk that rejects writes. Skips a disk that is absent or slow, because
+   * the first recall checks this anyway, and a busy disk may be slow.
+   */
+  async probeAll(): Promise<void> {
+    const probeOne = async ({ id, mountpoint }: Pick<FailingDisk, 'id' | 'mountpoint'>) => {
+      let rejected: string | undefined;
+      await this.probes.run(PROBE_MS, { id, mountpoint }, async () => {
+        await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup).catch((error: unknown) => {
+          const errorClass = error instanceof TapeError ? error.errorClass : diskClassOf(error);
+          if (errorClass === 'POLICY') rejected = messageOf(error);
+        });
+      });
+      if (rejected !== undefined) await suspendDisk(this.ctx, mountpoint, rejected);
+    };
+    await Promise.all((await listInService(this.ctx)).map(probeOne));
+  }
+
   private async retryOne(disk: FailingDisk): Promise<void> {
     const { id, mountpoint } = disk;
     let isAbsent = false;
@@ -280,8 +298,15 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     }
   } catch (error) {
     await unlink(file).catch(() => {});
+    if (codeOf(error) === 'EROFS') throw explainReadOnly(disk, error);
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
+}
+
+/** Returns an error that names systemd's sandbox, because a disk can be read-only for a service alone. */
+function explainReadOnly({ mountpoint }: MarkedDisk, cause: unknown): Error {
+  const remedy = `if systemd runs Tapegate, add ${mountpoint} to ReadWritePaths= and restart Tapegate`;
+  return new TapeError('POLICY', `EROFS: ${mountpoint} is read-only for this process; ${remedy}`, { cause });
 }
 
 /** Thrown if a call fails because the restore disk is full, even if the disk reports free space. */

@@ -9,6 +9,7 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
+import { startEngine } from '../../src/engine/runner.js';
 import { CallWatch } from '../../src/restore-area/call-watch.js';
 import { addDisk, describeDisks } from '../../src/restore-area/setup.js';
 import type { FileSystem } from '../../src/restore-area/space.js';
@@ -119,7 +120,7 @@ test.skipIf(!mayMount)('the files of a disk that turns read-only are put on anot
   clock.goOn();
   expect(await suspendedDisk(mountpoint)).toMatchObject({
     mode: 'IMMEDIATE',
-    reason: expect.stringContaining('EROFS'),
+    reason: `EROFS: ${mountpoint} is read-only for this process; if systemd runs Tapegate, add ${mountpoint} to ReadWritePaths= and restart Tapegate`,
   });
   expect(filesIn(app.restoreDir, 'ro')).toHaveLength(19);
   expect(lines.filter(({ disk }) => disk === mountpoint)).toHaveLength(1);
@@ -151,6 +152,18 @@ test.skipIf(!mayMount)('files wait while the only disk fails, and it is resumed 
   expect(await readSuspensions(app)).toEqual([]);
   const failures = await app.ctx.db.prisma.restoreDisk.findFirst({ where: { mountpoint }, select: { failures: true } });
   expect(failures).toEqual({ failures: 0 });
+});
+
+test.skipIf(!mayMount)('an engine suspends a read-only disk when it starts, before any recall', async () => {
+  const mountpoint = mountOwn('size=8m') ?? '';
+  await start('begin', 1);
+  await addDisk(app.ctx, { mountpoint, size: 10n ** 9n });
+  execFileSync('mount', ['-o', 'remount,ro', mountpoint]);
+  const engine = await startEngine(app.ctx, library, {});
+  await engine.stop(0);
+  expect(await readSuspensions(app)).toMatchObject([
+    { name: mountpoint, reason: expect.stringContaining('read-only for this process') },
+  ]);
 });
 
 test('a missing disk is suspended, and used at once when an operator resumes it', async () => {

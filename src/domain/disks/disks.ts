@@ -8,7 +8,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { RestoreDisk } from '../../generated/prisma/client.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
-import { FRESH_SECONDS, isChanged, isSeenElsewhere } from '../conditions.js';
+import { FRESH_SECONDS, isChanged, isSeenElsewhere, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { describeFull, isFull, takesAgain } from '../health/circuits.js';
 import { checkBytes, checkPattern } from '../input.js';
@@ -103,6 +103,17 @@ function liesIn(inner: string, outer: string): boolean {
   return inner === outer || inner.startsWith(outer === '/' ? outer : `${outer}/`);
 }
 
+const isSuspended = sql`EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)`;
+
+/** SQL condition that disk `k` has no room left. @param free free bytes of its file system, or null */
+const hasNoRoom = (free: Sql): Sql => sql`least(k.size - k.used, ${free}) <= k.reserved`;
+
+/** SQL condition that a recall waits for room although disk `k` is in service, so the recall does not fit on the disk. */
+const isTooSmall: Sql = sql`(NOT ${isSuspended} AND EXISTS (SELECT FROM recall c WHERE ${needsRoom}))`;
+
+/** SQL condition that disk `k` has no room, or too little room for a waiting recall. */
+export const lacksRoom = (free: Sql): Sql => sql`(${hasNoRoom(free)} OR ${isTooSmall})`;
+
 export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO restore_disk (mountpoint, size) SELECT ${disk.mountpoint}, ${disk.size} WHERE NOT EXISTS (SELECT FROM restore_disk)
@@ -121,7 +132,7 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const [row] = await ctx.db.rows<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
-          FILTER (WHERE NOT ${isFull(ctx)} AND NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
+          FILTER (WHERE NOT ${isFull(ctx)} AND NOT ${isSuspended}), 0)::text AS room
         FROM restore_disk k`,
   );
   return row && row.disks > 0 ? BigInt(row.room) : undefined;
@@ -206,6 +217,13 @@ export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' |
   );
 }
 
+/** Returns the restore disks that are not suspended. */
+export async function listInService(ctx: Context): Promise<Pick<DiskRow, 'id' | 'mountpoint'>[]> {
+  return await ctx.db.rows<Pick<DiskRow, 'id' | 'mountpoint'>>(
+    sql`SELECT k.id, k.mountpoint FROM restore_disk k WHERE NOT ${isSuspended} ORDER BY k.id`,
+  );
+}
+
 export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx.now(), host)}`,
@@ -247,12 +265,13 @@ export async function readMeasurements(
     problem: string | null;
     full: string | null;
   }>(
-    sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.free END AS free,
+    sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.bytes::text END AS free,
           CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem,
-          CASE WHEN g.disk_id IS NULL AND ${isFull(ctx)} THEN k.full_reason END AS full
+          CASE WHEN g.disk_id IS NOT NULL THEN NULL WHEN ${isFull(ctx)} THEN k.full_reason
+            WHEN ${hasNoRoom(sql`m.bytes`)} THEN 'no room left' WHEN ${isTooSmall} THEN 'waiting recalls do not fit' END AS full
         FROM restore_disk k LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
           CROSS JOIN LATERAL (
-            SELECT min(m.free)::text AS free, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
+            SELECT min(m.free) AS bytes, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
             FROM disk_measurement m
             WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
           ) m WHERE k.id = ANY(${diskIds}::int[])`,
@@ -304,13 +323,14 @@ export async function removeDisk(ctx: Context, given: string): Promise<RemovedDi
                 + (SELECT count(*)::int FROM kept_copy c WHERE c.disk_id = k.id) AS changed,
               ARRAY(SELECT DISTINCT f.path FROM stale_partial_file l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
                 ORDER BY f.path LIMIT ${MOST_STALE}) AS "stalePartialFiles",
-              EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
+              EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
+              EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id AND s.mode = 'DRAINING') AS "isDraining"
             FROM restore_disk k CROSS JOIN LATERAL (
               SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
             ) c WHERE k.mountpoint = ${mountpoint}`,
       );
       if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
-      const { copies, copyBytes, running, changed, isFailing, ...row } = disk;
+      const { copies, copyBytes, running, changed, isFailing, isDraining, ...row } = disk;
       refuseInUse(disk);
       await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
       await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
@@ -326,14 +346,18 @@ interface Contents {
   running: number;
   changed: number;
   isFailing: boolean;
+  isDraining: boolean;
 }
 
 function refuseInUse(disk: RemovedDisk & Contents): void {
   const name = `restore disk ${quote(disk.mountpoint)}`;
-  const { copies, copyBytes, running, changed, stalePartialFiles, isFailing } = disk;
+  const { copies, copyBytes, running, changed, stalePartialFiles, isFailing, isDraining } = disk;
   if (copies > 0 || running > 0) {
+    const remedy = isDraining
+      ? 'it is draining, and becomes empty when the requests for its copies end'
+      : 'drain it, and remove it when it is empty';
     throw new InUseError(
-      `${name} contains ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'running recall')}: drain it, and remove it when it is empty`,
+      `${name} contains ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'running recall')}: ${remedy}`,
     );
   }
   if (changed > 0) {
