@@ -51,7 +51,9 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
     local: async (ctx) => {
       const setup = await import('../restore-area/setup.js');
-      return await setup.addDisk(ctx, { mountpoint: path.resolve(mountpoint), size, create, mark });
+      const added = await setup.addDisk(ctx, { mountpoint: path.resolve(mountpoint), size, create, mark });
+      await warnOfExcess(added.disk);
+      return added;
     },
     remote: async (url) => {
       const absolute = readAbsolute(mountpoint);
@@ -76,7 +78,15 @@ export async function askHosts(url: string): Promise<Map<string, string[]>> {
 async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const url = findOperatedSite();
   const absolute = url === LOCAL ? path.resolve(mountpoint) : readAbsolute(mountpoint);
-  printSize(await resizeAt(url, absolute, options.size), options);
+  const disk = await resizeAt(url, absolute, options.size);
+  if (url === LOCAL) await warnOfExcess(disk);
+  printSize(disk, options);
+}
+
+/** Warns if the allocation exceeds the file system. This host must have the disk. */
+async function warnOfExcess(disk: DiskRow): Promise<void> {
+  const warning = await (await import('../restore-area/setup.js')).findExcess(disk);
+  if (warning !== undefined) printToStderr(warning);
 }
 
 async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
@@ -116,17 +126,25 @@ async function listDisks(options: OutputOptions): Promise<void> {
       return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1));
     },
   });
-  printRows(disks, options, {
-    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'FREE ON DISK', 'STATE'],
+  printRows(disks.map(withRoom), options, {
+    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'FREE ON DISK', 'ROOM', 'STATE'],
     cells: (disk) => [
       disk.mountpoint,
       formatBytes(disk.size),
       formatBytes(disk.used),
       formatBytes(disk.reserved),
       disk.free === null ? 'unknown' : formatBytes(disk.free),
+      formatBytes(disk.room),
       formatState(disk),
     ],
   });
+}
+
+function withRoom(disk: DiskState): DiskState & { room: bigint } {
+  const { size, used, reserved, free } = disk;
+  const allocated = size - used - reserved;
+  const room = free !== null && free - reserved < allocated ? free - reserved : allocated;
+  return { ...disk, room: room > 0n ? room : 0n };
 }
 
 function formatState({ suspension, problem }: DiskState): string {

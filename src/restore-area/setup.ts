@@ -5,6 +5,7 @@
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, InvalidInputError, messageOf, quote } from '../core/errors.js';
+import { formatBytes } from '../core/text/bytes.js';
 import type { Context } from '../domain/context.js';
 import type { RecordedCopy } from '../domain/disks/disk-copies.js';
 import {
@@ -88,6 +89,16 @@ export async function addDisk(
   await markDisk(ctx, disk);
   await probeAgain(ctx, disk.id, await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }));
   return { disk, problem: undefined };
+}
+
+/** Returns a warning if a disk's allocation exceeds the disk's file system on this host. */
+export async function findExcess({ id, mountpoint, size }: DiskRow): Promise<string | undefined> {
+  let totalBytes: bigint | undefined;
+  await new BoundedCalls().run(ANSWER_MS, { id, mountpoint }, async () => {
+    ({ totalBytes } = await readFileSystem(await rootOf({ diskId: id, mountpoint })));
+  });
+  if (totalBytes === undefined || size <= totalBytes) return undefined;
+  return `warning: the allocation of ${formatBytes(size)} exceeds the file system of ${formatBytes(totalBytes)} at ${mountpoint}`;
 }
 
 /** @throws InvalidInputError if another Tapegate owns the directory */

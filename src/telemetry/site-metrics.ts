@@ -46,7 +46,7 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   ],
   tapegate_site_disk_problem: ['1 if the restore disk is failing or has another problem', 'disk'],
   tapegate_site_disk_suspended: ['1 if the restore disk is suspended', 'disk'],
-  tapegate_site_disk_full: ['1 if the restore disk rejected a file because it is full', 'disk'],
+  tapegate_site_disk_full: ['1 if the restore disk is full, or has too little room for a waiting recall', 'disk'],
   tapegate_site_suspended: ['Suspensions, by kind and mode', 'kind', 'mode'],
   tapegate_site_mail_waiting: ['Emails waiting to be sent'],
   tapegate_site_mail_failing: ['Waiting emails whose last attempt failed'],

@@ -66,6 +66,20 @@ test('the queue, the disks and the requests of the site are metrics', async () =
   expect(await value('tapegate_operation_seconds_count', made)).toBeGreaterThan(0);
 });
 
+test('a disk that has no room, or too little room for a waiting recall, is full', async () => {
+  const isFullAfter = async (change: string) => {
+    await app.ctx.db.pool.query(change);
+    const fresh = await startBeside(app, {}); // another gateway, which has not read the figures yet
+    const value = sampleOf(await readMetrics(fresh.url), 'tapegate_site_disk_full', { disk: '/mnt/a' });
+    await fresh.close();
+    return value;
+  };
+  expect(await isFullAfter("UPDATE recall SET not_before = 'infinity'")).toBe(1);
+  expect(await isFullAfter('UPDATE recall SET not_before = NULL')).toBe(0);
+  expect(await isFullAfter('UPDATE restore_disk SET used = size')).toBe(1);
+  expect(await isFullAfter('UPDATE restore_disk SET used = 0')).toBe(0);
+});
+
 test('counters of alerts, and of every outcome of a recall, exist before the first event', async () => {
   const fresh = await startApp({ library: createMemoryLibrary() });
   try {

@@ -1,8 +1,8 @@
 /** Operators' commands on the host of the database: `quota`, `disk` and `archive`. */
-import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, statfsSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { parseSize } from '../../src/core/text/bytes.js';
+import { formatBytes, parseSize } from '../../src/core/text/bytes.js';
 import { done, refused } from '../support/command-results.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
@@ -126,11 +126,29 @@ test('disk add --create creates the directory and registers it; repeated, it cha
   const { stdout } = await run('disk', 'add', mountpoint, '--size', '6G', '--json');
   expect(JSON.parse(stdout)).toEqual({ id: expect.any(Number), mountpoint, size: 6e9, used: 0, reserved: 0 });
   const listed = JSON.parse((await run('disk', 'list', '--json')).stdout);
-  expect(listed).toEqual({ ...JSON.parse(stdout), free: expect.any(Number), problem: null, suspension: null });
+  expect(listed).toEqual({
+    ...JSON.parse(stdout),
+    free: expect.any(Number),
+    room: 6e9,
+    problem: null,
+    suspension: null,
+  });
   expect(listed.free).toBeGreaterThan(0);
   const [header, line] = (await run('disk', 'list')).stdout.split('\n');
-  expect(header).toMatch(/^MOUNTPOINT +SIZE +USED +RESERVED +FREE ON DISK +STATE$/);
-  expect(line).toMatch(/\/disks\/one {2}6\.00 GB {2}0 bytes {2}0 bytes {3}[\d.]+ [kMGTP]?B +in service$/);
+  expect(header).toMatch(/^MOUNTPOINT +SIZE +USED +RESERVED +FREE ON DISK +ROOM +STATE$/);
+  expect(line).toMatch(/\/disks\/one {2}6\.00 GB {2}0 bytes {2}0 bytes {3}[\d.]+ [kMGTP]?B +6\.00 GB +in service$/);
+});
+
+test('disk add and disk resize warn if the allocation exceeds the file system', async () => {
+  const mountpoint = path.join(dir, 'disks/small');
+  const { bsize, blocks } = statfsSync(dir);
+  const total = formatBytes(BigInt(bsize) * BigInt(blocks));
+  for (const command of [['add', '--create'], ['resize']]) {
+    const { code, stderr } = await run('disk', ...command, mountpoint, '--size', '5000P');
+    const warning = `warning: the allocation of 5.00 EB exceeds the file system of ${total} at ${mountpoint}\n`;
+    expect({ code, stderr }).toEqual({ code: 0, stderr: warning });
+  }
+  await run('disk', 'remove', mountpoint);
 });
 
 function makeTree(): void {

@@ -247,14 +247,14 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
   const listed = { id, mountpoint, size: 8e9, used: 0, reserved: 0 };
   // no engine has measured the disk yet
-  const unseen = { ...listed, free: null, problem: null, suspension: null };
+  const unseen = { ...listed, room: 8e9, free: null, problem: null, suspension: null };
   expect(JSON.parse((await run('disk', 'list', '--json')).stdout)).toEqual(unseen);
   await recordMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
   await recordMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 3n * 10n ** 9n, problem: null }]);
   await keepMeasurements();
   await run('drain', 'disk', mountpoint, '--reason', 'a new fan');
   expect(parseTable(await run('disk', 'list'))[1]).toEqual([
-    ...[mountpoint, '8.00 GB', '0 bytes', '0 bytes', '3.00 GB'],
+    ...[mountpoint, '8.00 GB', '0 bytes', '0 bytes', '3.00 GB', '3.00 GB'],
     'draining: a new fan; tape2: it is away',
   ]);
   const where = 'run this command with DATABASE_URL on a host that has the disk (engines run on tape1, tape2)';

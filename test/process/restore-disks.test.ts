@@ -73,6 +73,9 @@ async function waitForReason(id: number): Promise<{ class: string | null; error:
   });
 }
 
+const runHere = (...args: string[]) => runCli(args, { env: { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir } });
+const listDisks = async () => (await runHere('disk', 'list')).stdout;
+
 /** Advances the clock past pauses until a condition is met. */
 async function eventually<T>(what: string, look: () => Promise<T | undefined | false>): Promise<T> {
   return await waitFor(what, async () => {
@@ -145,11 +148,13 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const second = await ask('/space/1');
   const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocated 1.50 kB`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
+  expect(await listDisks()).toMatch(/ 500 bytes +full: waiting recalls do not fit\n$/);
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
   const waiting = { state: 'QUEUED', filesFailed: 0, tapestoreRequestStart: null };
   expect(await viewRequest(app, second)).toMatchObject(waiting);
   await waitForState(app, await ask('/space/2'), 'COMPLETED');
   expect(await readDisks(app)).toEqual({ used: 1500n, reserved: 0n });
+  expect(await listDisks()).toMatch(/ 0 bytes +full: no room left\n$/);
   expect(listTree(app.restoreDir)).toEqual(['space', 'space/0', 'space/2']);
   clock.freeze(); // the recall starts when there is room, not after a pause
   await put(app, first, { quota: 'alice', retention: '2020-01-01' });
@@ -262,8 +267,10 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   expect(listTree(app.restoreDir)).toEqual(['drain', 'drain/a']);
   const disks = '{ restoreDisks(first: 1) { edges { node { suspension { mode reason } } } } }';
   expect(await askData(app, disks)).toEqual({ restoreDisks: { edges: [{ node: { suspension } }] } });
-  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
-  expect((await runCli(['disk', 'list'], { env })).stdout).toMatch(/ draining: it gets a new fan\n$/);
+  expect(await listDisks()).toMatch(/ draining: it gets a new fan\n$/);
+  expect((await runHere('disk', 'remove', app.restoreDir)).stderr).toContain(
+    'contains 1 copy of 1000 bytes and has 0 running recalls: it is draining, and becomes empty when the requests for its copies end',
+  );
   const fresh = await addDisk('fresh', 10n ** 9n);
   await completes(second);
   expect(listTree(fresh)).toEqual(['drain', 'drain/b']);

@@ -84,7 +84,7 @@ test('a recall that ends between a check of a disk and a start counts against th
   gate.open();
   expect(await second).toEqual([]);
   const waits = `SELECT c.error_class, c.error FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path = '/room/second'`;
-  expect(await query(waits)).toEqual([{ error_class: 'SPACE', error: expect.stringContaining('500 free bytes') }]);
+  expect(await query(waits)).toEqual([{ error_class: 'SPACE', error: expect.stringContaining('500 bytes free') }]);
 });
 
 /** Restores a file, cancels its request, and records that the copy must be removed. */

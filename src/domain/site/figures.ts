@@ -5,6 +5,7 @@ import { queryWithin } from '../../db/pipeline.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { FRESH_SECONDS, isClaimed, isLive, isRunning } from '../conditions.js';
 import type { Context } from '../context.js';
+import { lacksRoom } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
@@ -66,7 +67,7 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
           coalesce(g.problem IS NOT NULL OR g.read_problem IS NOT NULL, false) AS "hasProblem"
         FROM library b LEFT JOIN stager g ON g.library_id = b.id ORDER BY b.id) x), '[]'),
       'disks', coalesce((SELECT json_agg(x) FROM (
-        SELECT k.mountpoint AS disk, k.size, k.used, k.reserved, m.free, ${isFull(ctx)} AS "isFull",
+        SELECT k.mountpoint AS disk, k.size, k.used, k.reserved, m.free, ${isFull(ctx)} OR ${lacksRoom(sql`m.free`)} AS "isFull",
           coalesce(m.problems > 0, false) OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "hasProblem",
           EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id) AS "isSuspended"
         FROM restore_disk k LEFT JOIN LATERAL (
