@@ -51,9 +51,11 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
+  const { caller } = await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
+  // an open gateway ignores an invalid token
+  if (caller.way === 'open') throw new CommandError('this token is not valid');
 }
 
 async function store(url: string, token: StoredToken): Promise<void> {

@@ -100,6 +100,14 @@ test.each([
   }
 });
 
+test('signing in with a token that an open gateway does not know is rejected', async () => {
+  const { page } = await open(`${app.url}/#/sign-in`);
+  await page.getByLabel('Token').fill('other');
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('alert').getByText('This token is not valid.').waitFor();
+  expect(page.url()).toBe(`${app.url}/#/sign-in`);
+});
+
 test('GraphiQL opens with operations, and runs them', async () => {
   const { page, faults } = await open(`${app.url}/graphql`);
   await page.getByText('Tapegate restores files from tape.').waitFor();

@@ -3,10 +3,11 @@
  * them.
  */
 import { type ComponentChildren, createContext } from 'preact';
-import { useContext } from 'preact/hooks';
+import { useContext, useEffect } from 'preact/hooks';
 import { CallerDocument, type CallerQuery } from '../../generated/web-operations';
 import { Problem } from '../parts/problem';
 import { useViewQuery } from '../view-query';
+import { dropToken, isSignedIn } from './session';
 import { SignIn } from './sign-in';
 
 export interface Caller {
@@ -29,8 +30,13 @@ export function useCaller(): Caller {
 
 export function CallerGate({ children }: { children: ComponentChildren }) {
   const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
+  // an open gateway ignores an invalid token
+  const isIgnored = data?.caller.way === 'open' && isSignedIn();
+  useEffect(() => {
+    if (isIgnored) dropToken('This token is not valid.');
+  }, [isIgnored]);
   if (error?.response?.status === 401) return <SignIn />;
-  if (data) return <CallerContext.Provider value={toCaller(data)}>{children}</CallerContext.Provider>;
+  if (data && !isIgnored) return <CallerContext.Provider value={toCaller(data)}>{children}</CallerContext.Provider>;
   if (isFetching || !error) return <p class="lone">…</p>;
   return (
     <main class="lone">
