@@ -41,6 +41,9 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
 /** Shortest time span, in seconds, that the dashboard shows as a number. */
 const NOW_SECONDS = 30;
 
+/** Returns whether a time is past or imminent. Both times are in milliseconds. */
+export const isSoon = (at: number, now: number): boolean => at - now < NOW_SECONDS * 1000;
+
 /**
  * Returns the rounded span from now to a time, such as `in 3 hours`, `2 days ago`, `just now` or `in a moment`.
  * @param at the time in milliseconds

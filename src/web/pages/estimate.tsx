@@ -1,5 +1,6 @@
 import type { EstimateQuery } from '../../generated/web-operations';
-import { count, formatBytes } from '../format';
+import { count, formatBytes, isSoon } from '../format';
+import { useNow } from '../now';
 import { Moment } from '../parts/moment';
 import { Refused } from '../parts/problem';
 
@@ -61,6 +62,8 @@ export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimat
 }
 
 function ExpectedEnd({ planned, latest }: { planned: string; latest: string }) {
+  const now = useNow();
+  if (isSoon(Date.parse(latest), now)) return <>In a moment</>;
   return (
     <>
       <Moment at={planned} isFull side="ahead" />, at the latest <Moment at={latest} side="ahead" />

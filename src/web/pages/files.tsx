@@ -94,7 +94,7 @@ function Search({ match, onSearch }: { match: string; onSearch(text: string, how
         <input
           type="search"
           value={typed}
-          placeholder="/badc/2024/"
+          placeholder="/demo/ocean/2024/"
           spellcheck={false}
           autocapitalize="none"
           onInput={(event) => setTyped(event.currentTarget.value)}

@@ -1,6 +1,6 @@
 /** Shows a request's details: properties, waiting files and excluded paths. */
 import type { ComponentChildren } from 'preact';
-import { count, formatBytes } from '../format';
+import { count, formatBytes, isSoon } from '../format';
 import { describeMatching, describeNoMatch } from '../no-match';
 import { useNow } from '../now';
 import { Moment } from '../parts/moment';
@@ -93,11 +93,9 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
   );
 }
 
-const SOON_MS = 30_000;
-
 function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waiting']>['end']> }) {
-  const isSoon = Date.parse(end.latest) < useNow() + SOON_MS;
-  if (isSoon) return <>Expected to end in a moment.</>;
+  const now = useNow();
+  if (isSoon(Date.parse(end.latest), now)) return <>Expected to end in a moment.</>;
   return (
     <>
       Expected to end <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}

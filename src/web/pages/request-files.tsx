@@ -73,8 +73,8 @@ const columns = columnsOf(false);
 const columnsAfterEnd = columnsOf(true);
 
 function FileState({ requestFile, hasEnded }: { requestFile: RequestFile; hasEnded: boolean }) {
-  const { file, state, error, lastError, nextTry } = requestFile;
-  const why = error ?? lastError;
+  const { file, state, lastErrorClass, lastError, nextTry } = requestFile;
+  const why = [lastErrorClass, lastError].filter(Boolean).join(': ');
   return (
     <>
       <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesAfterEnd : names)[state]}</span>
