@@ -163,6 +163,39 @@ test('show reports why files wait that were never tried', async () => {
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 
+test('a watch reports an outage once, and still reports why the request waits', async () => {
+  const { letFirstGo, letAllGo } = await addHeld('/outage', 2);
+  letFirstGo();
+  await suspend(app, { kind: 'VOLUME', name: 'OTHERS/outage', mode: 'DRAINING', reason: 'cleaning' });
+  const first = await startGateway(app.ctx);
+  const server = { env: { ...env, TAPEGATE_URL: first.url } };
+  const plain = startCommand(['request', '--quota', 'ann', '--pattern', '/outage/', '--watch'], server);
+  const reason = /1\/2 files .*waiting; OTHERS\/outage: its volume is suspended: cleaning\n/;
+  await waitFor('the reason', async () => reason.test(plain.stderr()));
+  const [, id = ''] = await plain.waitForOutput(/request (\d+): /);
+  const json = startCommand(['watch', id, '--json'], server);
+  await json.waitForOutput(/"filesOnDisk":1/);
+  await first.close();
+  const outage = `no response from ${first.url}; trying again
+`;
+  for (const running of [plain, json]) await waitFor('the outage', async () => running.stderr().includes(outage));
+  const port = Number(new URL(first.url).port);
+  const second = await startGateway({ ...app.ctx, config: { ...app.ctx.config, port } });
+  await resume(app, 'VOLUME', 'OTHERS/outage');
+  letAllGo();
+  const { code, stderr } = await plain.ended;
+  expect(code).toBe(0);
+  const [before = '', after, ...others] = stderr.split(outage);
+  expect(before).toMatch(reason);
+  expect(after).toMatch(/2\/2 files/);
+  expect(others).toEqual([]);
+  expect(stderr.split('\n').filter((line) => line.includes('1/2 files') && !line.includes('waiting; '))).toHaveLength(
+    1,
+  );
+  expect(await json.ended).toMatchObject({ code: 0, stderr: outage });
+  await second.close();
+});
+
 test('a watch survives a server that goes away and comes back', async () => {
   const { letAllGo } = await addHeld('/away', 1);
   const first = await startGateway(app.ctx);

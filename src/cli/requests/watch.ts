@@ -10,7 +10,7 @@ import {
   type RequestProgressSubscription,
 } from '../../generated/command-operations.js';
 import { follow } from '../connection/gateway-client.js';
-import { findSite } from '../connection/where.js';
+import { findSite, LOCAL } from '../connection/where.js';
 import { readId } from '../terminal/arguments.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from '../terminal/failure.js';
 import { onInterrupt, stderr } from '../terminal/io.js';
@@ -75,7 +75,8 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
   waiting?.catch(() => {}); // prevent an unhandled rejection, because `await waiting` below throws the error
   try {
-    for await (const progress of followRequest(url, id, interrupt.signal)) {
+    const warn = (text: string) => (line ? line.printAbove(text) : printToStderr(text));
+    for await (const progress of followRequest(url, id, { signal: interrupt.signal, warn })) {
       view ??= { first: progress };
       // the reason for waiting is outdated after a change of the request's state
       if (progress.state !== last?.state) view.waiting = undefined;
@@ -139,8 +140,13 @@ function printEnd(line: ProgressLine | undefined, view: View, now: string, end: 
 /**
  * Yields progress until the request has finished or the signal aborts. Reconnects after a lost connection only if the
  * server has reported progress before.
+ * @param warn called once per outage, after the first failed attempt to reconnect
  */
-async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
+async function* followRequest(
+  url: string,
+  id: number,
+  { signal, warn }: { signal: AbortSignal; warn: (text: string) => void },
+): AsyncGenerator<Progress> {
   let last: Progress | undefined;
   for (let failures = 0; ; ) {
     let lost: ConnectionError | undefined;
@@ -157,6 +163,7 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
     if (signal.aborted || (last && FINISHED.includes(last.state))) return;
     if (!last || ++failures > RETRIES)
       throw lost ?? new CommandError(`request ${id}: the gateway closed the subscription`);
+    if (failures === 2) warn(`no response from ${url === LOCAL ? 'the database' : url}; trying again`);
     await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }
