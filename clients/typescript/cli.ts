@@ -7,5 +7,5 @@ const { processes, backup, adopt, archive, scan, simulate, ...commands } = comma
 
 await runProgram({
   commands: Object.values(commands),
-  where: 'TAPEGATE_URL names the gateway, and TAPEGATE_TOKEN contains a token for it. "tapegate login" stores one.',
+  where: 'TAPEGATE_URL names the gateway. "tapegate login" stores a token, or TAPEGATE_TOKEN contains one.',
 });

@@ -5,6 +5,7 @@
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import type { Response } from 'express';
+import { NotFoundError } from '../../src/core/errors.js';
 import { openBody, sendEncoded } from '../../src/gateway/http/encodings.js';
 import { answerOf } from '../../src/gateway/http/http-errors.js';
 
@@ -28,7 +29,8 @@ function sendWhole(res: Response, status: number, bytes: Buffer): void {
 }
 
 export function sendError(res: Response, error: unknown): void {
-  const { status, message, headers } = answerOf(error);
+  const { status, message: general, headers } = answerOf(error);
+  const message = error instanceof NotFoundError ? error.contractMessage : general;
   res.set(headers);
   send(res, status, { error: message, error_msg: message });
 }

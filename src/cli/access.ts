@@ -1,7 +1,7 @@
 /** Commands for API tokens, quota members, and path rules. */
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
-import { quote } from '../core/errors.js';
+import { describeNoQuota, quote } from '../core/errors.js';
 import { plural } from '../core/text/plural.js';
 import {
   CreateToken,
@@ -181,7 +181,7 @@ async function removeMember(url: string, given: { user: string; name: string }, 
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
   const { quota } = await ask(url, Members, { user });
-  if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
+  if (!quota) throw new CommandError(describeNoQuota(user));
   const { members } = quota;
   printRows(members, options, {
     none: `quota ${user} has no members`,

@@ -1,6 +1,6 @@
 /** Commands that manage quotas and remove users' personal data. */
 import type { Command } from 'commander';
-import { quote } from '../core/errors.js';
+import { describeNoQuota } from '../core/errors.js';
 import { formatBytes } from '../core/text/bytes.js';
 import { plural } from '../core/text/plural.js';
 import { PurgeUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
@@ -93,12 +93,19 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   if (options.json) return printJson(withSerial(quota));
   printFacts([
     ['USER', quota.user],
-    ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
-    ['USED', `${plural(quota.used, 'byte')} (${formatBytes(quota.used)})`],
+    ['SIZE', formatExact(quota.size)],
+    ['USED', formatExact(quota.used)],
+    ['FREE', formatExact(quota.size > quota.used ? quota.size - quota.used : 0n)],
     ['WEIGHT', String(quota.weight)],
     ['EMAIL', quota.email],
     ['NOTES', quota.notes],
   ]);
+}
+
+function formatExact(bytes: bigint): string {
+  const exact = plural(bytes, 'byte');
+  const rounded = formatBytes(bytes);
+  return exact === rounded ? exact : `${exact} (${rounded})`;
 }
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
@@ -117,7 +124,7 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
 
 function requireQuota<Found>(user: string, quota: Found | null): Found {
   if (quota) return quota;
-  throw new CommandError(`there is no user ${quote(user)}`);
+  throw new CommandError(describeNoQuota(user));
 }
 
 async function showHistory(user: string, options: OutputOptions & { since: string }): Promise<void> {

@@ -11,9 +11,7 @@ export class ConfigError extends Error {
   readonly faults: string[];
 
   constructor(faults: string[]) {
-    super(
-      `the environment has ${faults.length === 1 ? 'a fault' : `${faults.length} faults`}:\n${faults.map((f) => `  ${f}`).join('\n')}`,
-    );
+    super(`invalid environment variable${faults.length === 1 ? '' : 's'}:\n${faults.map((f) => `  ${f}`).join('\n')}`);
     this.faults = faults;
   }
 }

@@ -3,8 +3,7 @@
  * "Internal error".
  */
 
-import { formatBytes } from './text/bytes.js';
-import { plural } from './text/plural.js';
+import { formatterOf } from './text/bytes.js';
 
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
@@ -50,12 +49,18 @@ export class UnknownUserError extends UserError {
   }
 }
 
-/** Returns a message such as `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, followed by advice. */
+/**
+ * Returns a message such as `quota "bob" is full: 8.00 MB requested, 4.00 MB of 10.0 MB free`, followed by advice. The
+ * message differs for files that would not fit even if the quota were empty.
+ */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
-  // show exact bytes if both sizes round to the same three digits
-  const format = formatBytes(requested) === formatBytes(free) ? (bytes: bigint) => plural(bytes, 'byte') : formatBytes;
-  return `quota ${quote(user)} is full: ${format(requested)} requested, ${format(free)} of ${format(size)} free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
+  const isTooLarge = requested > size;
+  const format = formatterOf(requested, isTooLarge ? size : free);
+  const figures = `${format(requested)} requested, ${format(free)} of ${format(size)} free`;
+  return isTooLarge
+    ? `the request does not fit in quota ${quote(user)}: ${figures}; request fewer files, or ask an operator for a larger quota`
+    : `quota ${quote(user)} is full: ${figures}; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
 }
 
 interface QuotaFigures {
@@ -113,10 +118,26 @@ export class WrongQuotaError extends UserError {
 }
 
 export class NotFoundError extends UserError {
-  constructor(message: string) {
+  /** The message in the REST contract, whose words do not change. */
+  readonly contractMessage: string;
+
+  constructor(message: string, contractMessage = message) {
     super('NOT_FOUND', message);
+    this.contractMessage = contractMessage;
   }
 }
+
+/** Returns the error for a request that does not exist or is hidden from the caller. */
+export const noRequest = (id: number | string): NotFoundError =>
+  new NotFoundError(describeNoRequest(id), `there is no request with id ${id}`);
+
+export const describeNoRequest = (id: number | string): string => `there is no request ${id}, or you may not see it`;
+
+/** Returns the error for a quota that does not exist or is hidden from the caller. */
+export const noQuota = (user: string): NotFoundError =>
+  new NotFoundError(describeNoQuota(user), `there is no user ${quote(user)}`);
+
+export const describeNoQuota = (user: string): string => `there is no quota ${quote(user)}, or you may not see it`;
 
 export class ForbiddenError extends UserError {
   constructor(caller: string, what: string) {

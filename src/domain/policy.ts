@@ -4,7 +4,7 @@
  * change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
-import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
+import { ForbiddenError, noQuota, quote } from '../core/errors.js';
 import { type Sql, sql } from '../db/sql.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { Context } from './context.js';
@@ -203,7 +203,7 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
 export function allowManage(ctx: Asking, operation: Operation, user: string): void {
   const { caller } = ctx;
   allow(ctx, operation);
-  if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
+  if (!hasQuota(caller.reads, user)) throw noQuota(user);
   if (hasQuota(caller.manages, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(caller.name, `manage the members and webhooks of user ${quote(user)}`);

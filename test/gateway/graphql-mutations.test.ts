@@ -106,7 +106,11 @@ test('each failure has its type', async () => {
     message: `request ${id} belongs to quota "gus", not to "hal"`,
   });
   const missing = 2_147_483_647;
-  const notFound = { __typename: 'NotFound', code: 'NOT_FOUND', message: `there is no request with id ${missing}` };
+  const notFound = {
+    __typename: 'NotFound',
+    code: 'NOT_FOUND',
+    message: `there is no request ${missing}, or you may not see it`,
+  };
   expect([await update({ id: missing, label: 'x' }), await cancel(missing)]).toEqual([notFound, notFound]);
   expect(await update({ id, retention: '2020-01-01' })).toMatchObject({ state: 'EXPIRED', quota: { used: '0' } });
   await create({ quota: 'gus', files: ['/m/1'] });

@@ -36,12 +36,14 @@ test('a request over its own limit is refused with both values, and nothing is s
     expect(await create(app, { quota: 'much', ...wish, maxFiles: 2 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxFiles',
-      message: 'maxFiles is 2, but the request would contain 3 files',
+      message:
+        'maxFiles is 2, but the request would contain 3 files; raise the limit, or use a longer pattern or a list of files',
     });
     expect(await create(app, { quota: 'much', ...wish, maxBytes: 599 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxBytes',
-      message: "maxBytes is 599, but the request's files have 600 bytes",
+      message:
+        "maxBytes is 599 bytes, but the request's files have 600 bytes; raise the limit, or use a longer pattern or a list of files",
     });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
@@ -158,7 +160,8 @@ test('a request over its limit is revived only with a higher limit', async () =>
   expect(await update(app, { id, retention: later })).toEqual({
     __typename: 'InvalidInput',
     field: 'maxFiles',
-    message: 'maxFiles is 2, but the request would contain 3 files',
+    message:
+      'maxFiles is 2, but the request would contain 3 files; raise the limit, or use a longer pattern or a list of files',
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await update(app, { id, retention: later, maxFiles: 3 })).toMatchObject({ filesTotal: 3, state: 'COMPLETED' });

@@ -62,12 +62,17 @@ test('R90 files over quota return 403 with the user and the sizes', async () => 
   const remedy = 'release files or cancel requests that are no longer needed, or ask an operator for a larger quota';
   const pattern = await post(app, { quota: 'alice', patterns: '.nc' });
   const list = await post(app, { quota: 'alice', files: ['/b/two.nc'] });
-  const refusal = (needed: string) => [
+  const fewer = 'request fewer files, or ask an operator for a larger quota';
+  expect([pattern.status, pattern.body]).toEqual([
     403,
-    errorBody(`quota "alice" is full: ${needed} requested, 600 bytes of 1.00 kB free; ${remedy}`),
-  ];
-  expect([pattern.status, pattern.body]).toEqual(refusal('1.00 kB'));
-  expect([list.status, list.body]).toEqual(refusal('601 bytes'));
+    errorBody(
+      `the request does not fit in quota "alice": 1001 bytes requested, 600 bytes of 1000 bytes free; ${fewer}`,
+    ),
+  ]);
+  expect([list.status, list.body]).toEqual([
+    403,
+    errorBody(`quota "alice" is full: 601 bytes requested, 600 bytes of 1.00 kB free; ${remedy}`),
+  ]);
 });
 
 test('R91 a refused request stores nothing', async () => {

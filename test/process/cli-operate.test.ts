@@ -76,6 +76,8 @@ test('show prints a request, and the tries, error and next try of each file that
     files: ['/show/1-good', '/show/2-failed', '/show/3-paused', '/show/4-held', '/show/later'],
     retention: '2999-01-02',
     label: 'mine',
+    notify_on_first_file: 'first@example.org',
+    notify_on_last_file: 'last@example.org',
   });
   // the suspension keeps the displayed state unchanged
   const paused = await waitFor('the pause', async () => {
@@ -97,6 +99,8 @@ test('show prints a request, and the tries, error and next try of each file that
     filesFailed: 1,
     filesUnknown: 1,
     bytesOnDisk: 1500,
+    notifyOnFirstFile: 'first@example.org',
+    notifyOnLastFile: 'last@example.org',
   });
   expect(files).toMatchObject([
     {
@@ -116,6 +120,8 @@ test('show prints a request, and the tries, error and next try of each file that
   expect(text).toContainEqual(['USER', 'ann, suspended: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 5 files, 1.50 kB of 4.50 kB; 1 unresolved path']);
   expect(text).toContainEqual(['UNRESOLVED', '1 path']);
+  expect(text).toContainEqual(['EMAIL', 'first@example.org (first file)']);
+  expect(text).toContainEqual(['EMAIL', 'last@example.org (end)']);
   const from = text.findIndex(([first]) => first === 'FILE');
   expect(text.slice(from)).toEqual([
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'REASON'],
@@ -125,7 +131,7 @@ test('show prints a request, and the tries, error and next try of each file that
     [''],
     ['1 of its paths is not in the catalogue (case-sensitive):'],
     ['', '/show/later'],
-    [expect.stringMatching(/^request \d+ is active until /)],
+    [expect.stringMatching(/^request \d+ stays active until /)],
     [''],
   ]);
   const some = await run('show', String(id), '--limit', '1');
@@ -145,5 +151,5 @@ test('priority sets the priority of a request, and refuses a bad one', async () 
     refused(2, 'priority must be a whole number from -1000 to 1000, not 5000'),
   );
   expect(await run('priority', String(id), 'high')).toEqual(refused(2, '<n> must be a whole number, not "high"'));
-  expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request 99999, or you may not see it'));
 });

@@ -39,8 +39,8 @@ zoë   16.0 PB  0 bytes  1       zoe@example.org  a note
   expect((await run('quota', 'list', '--json')).stdout.split('\n').slice(1).join('\n')).toBe(zoe);
   expect(await run('quota', 'show', 'zoë')).toEqual(
     done(
-      'USER    zoë\nSIZE    16000000000000001 bytes (16.0 PB)\nUSED    0 bytes (0 bytes)\nWEIGHT  1\n' +
-        'EMAIL   zoe@example.org\nNOTES   a note\n',
+      'USER    zoë\nSIZE    16000000000000001 bytes (16.0 PB)\nUSED    0 bytes\n' +
+        'FREE    16000000000000001 bytes (16.0 PB)\nWEIGHT  1\nEMAIL   zoe@example.org\nNOTES   a note\n',
     ),
   );
   expect(await run('quota', 'show', 'zoë', '--json')).toEqual(done(zoe));
@@ -72,7 +72,7 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   expect(await show()).toEqual(changed);
   await run('quota', 'remove', 'kim');
   expect(await run('quota', 'set', 'kim', '--weight', '3')).toEqual(missing);
-  expect(await run('quota', 'show', 'kim')).toEqual(refused(1, 'there is no user "kim"'));
+  expect(await run('quota', 'show', 'kim')).toEqual(refused(1, 'there is no quota "kim", or you may not see it'));
   expect(await run('quota', 'set', '', '--size', '1')).toEqual(refused(2, 'user must not be empty'));
 });
 

@@ -150,7 +150,9 @@ test('--print-paths skips files that are not on disk, and a path with a line bre
     refused(1, 'path "/lines/a\\nb" contains a line break: use -0, and xargs -0'),
   );
   expect(await run('ls', '/lines/', '--print-paths', '--null')).toEqual(done('/lines/a\nb\0'));
-  expect(await run('show', '99999', '--print-paths')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('show', '99999', '--print-paths')).toEqual(
+    refused(1, 'there is no request 99999, or you may not see it'),
+  );
 });
 
 test('update changes only the given fields', async () => {
@@ -186,7 +188,9 @@ test('update changes only the given fields', async () => {
   }
   expect(await readStored()).toEqual(stored);
   expect(await run('update', id, '--max-files', '1.5')).toMatchObject({ code: 2 });
-  expect(await run('update', '99999', '--label', 'x')).toEqual(refused(1, 'there is no request with id 99999'));
+  expect(await run('update', '99999', '--label', 'x')).toEqual(
+    refused(1, 'there is no request 99999, or you may not see it'),
+  );
 });
 
 test('cancel ends several requests, and names unknown ones', async () => {
@@ -196,7 +200,8 @@ test('cancel ends several requests, and names unknown ones', async () => {
   expect(await run('cancel', one, '99998', two, '99999')).toEqual({
     code: 1,
     stdout: `request ${one} is cancelled\nrequest ${two} is cancelled\n`,
-    stderr: 'tapegate: there is no request with id 99998\nthere is no request with id 99999\n',
+    stderr:
+      'tapegate: there is no request 99998, or you may not see it\nthere is no request 99999, or you may not see it\n',
   });
   expect(await run('cancel', three, '--json')).toEqual(done(`{"requestId":${three},"state":"CANCELLED"}\n`));
   expect(await run('cancel', one, 'two')).toMatchObject({ code: 2, stdout: '' });
@@ -212,7 +217,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   expect(await run('quota', 'remove', 'gone')).toEqual(
     done('quota gone is removed; its ended requests are still listed\n'),
   );
-  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no user "gone"'));
+  expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no quota "gone", or you may not see it'));
   expect((await run('quota', 'list')).stdout).not.toContain('gone');
   expect(await run('quota', 'remove', 'gone')).toEqual(refused(1, 'there is no quota for user "gone"'));
   expect(await run('request', '--quota', 'gone', '--file', '/not/known')).toEqual(

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { recordMeasurements } from '../../src/domain/disks/disks.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
+import { cleanUp, makeDataDir, type Result, runCli, serveHere } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { asUnprivilegedUser, giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { useApp } from '../support/use-app.js';
@@ -101,7 +101,9 @@ test('quota history prints the use by the hour', async () => {
     code: 2,
     stderr: expect.stringMatching(/^tapegate: --since must not be after now/),
   });
-  expect(await run('quota', 'history', 'nobody')).toEqual(refused(1, 'there is no user "nobody"'));
+  expect(await run('quota', 'history', 'nobody')).toEqual(
+    refused(1, 'there is no quota "nobody", or you may not see it'),
+  );
 });
 
 test('volumes are listed, and volume set changes the medium of all named volumes or of none', async () => {
@@ -210,12 +212,24 @@ test('login stores a token for its server that only its user can read, and logou
   expect((await list()).code).toBe(1);
 });
 
+test('a command without a token on a closed gateway says how to log in', async () => {
+  const closed = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_AUTH: 'token' });
+  const { TAPEGATE_TOKEN: _, ...others } = afar;
+  const env = { ...others, TAPEGATE_URL: closed.url };
+  const required = refused(1, 'authentication required: run "tapegate login", or set TAPEGATE_TOKEN');
+  for (const command of ['requests', 'watch 1']) expect(await runCli(command.split(' '), { env })).toEqual(required);
+  expect(await runCli(['requests'], { env: { ...env, TAPEGATE_TOKEN: 'other' } })).toEqual(
+    refused(1, 'this token is not valid ("tapegate login" stores a token)'),
+  );
+});
+
 test('login rejects text that is no token, and tokens that the server does not know', async () => {
   const { TAPEGATE_TOKEN: _, ...env } = afar;
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
   expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: expected a single word'));
   expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is unknown, has expired or was revoked'));
+  expect(await logIn('of-another-system')).toEqual(refused(1, 'this token is not valid'));
   expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
   const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
   expect(await runCli(['login'], { env: xdg, stdin: app.token })).toMatchObject({

@@ -207,7 +207,7 @@ test('a TAPEGATE_URL that is no URL is wrong usage', async () => {
   expect(await runCli(['ls'], { env: { TAPEGATE_URL: 'localhost:8080' } })).toEqual(
     refused(
       2,
-      'the environment has a fault:\n  TAPEGATE_URL must be a URL that begins with http:// or https://, not "localhost:8080"',
+      'invalid environment variable:\n  TAPEGATE_URL must be a URL that begins with http:// or https://, not "localhost:8080"',
     ),
   );
 });

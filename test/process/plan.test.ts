@@ -18,7 +18,7 @@ import { openClient, subscribe } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
-const UNKNOWN_END = 'end unknown: an object is suspended, no restore disk has room, or no engine is running';
+const UNKNOWN_END = 'unknown: an object is suspended, no restore disk has room, or no engine is running';
 
 let app: TestApp;
 
@@ -111,7 +111,11 @@ describe('while no engine works', () => {
         'InvalidInput',
         expect.stringContaining('retention must be in the future: 2020-01-01T00:00:00 is not after '),
       ],
-      [{ quota: 'ann', pattern, maxFiles: 3 }, 'InvalidInput', 'maxFiles is 3, but the request would contain 4 files'],
+      [
+        { quota: 'ann', pattern, maxFiles: 3 },
+        'InvalidInput',
+        expect.stringMatching(/^maxFiles is 3, but the request would contain 4 files; /),
+      ],
     ];
     for (const [input, __typename, message] of rejected) expect(await estimate(input)).toEqual({ __typename, message });
     const poor = { isEnough: false, quotaUsedAfter: '5000000000' };
@@ -128,7 +132,7 @@ describe('while no engine works', () => {
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
         "no position 1: the catalogue does not contain the files' positions",
         'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
-        `time        ${UNKNOWN_END}`,
+        `end         ${UNKNOWN_END}`,
         'nothing was requested',
         '',
       ],
@@ -137,7 +141,7 @@ describe('while no engine works', () => {
     expect(poor).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(
-        /^tapegate: quota "poor" is full: 5\.00 GB requested, 1\.00 GB of 1\.00 GB free; release/,
+        /^tapegate: the request does not fit in quota "poor": 5\.00 GB requested, 1\.00 GB of 1\.00 GB free; request fewer/,
       ),
     });
     expect(JSON.parse(poor.stdout)).toMatchObject({ files: 4, isEnough: false });
@@ -349,7 +353,7 @@ describe('while reads and room are held back', () => {
     expect(await estimate({ quota: 'ann', pattern: '/room/a' })).toMatchObject({ hasRoom: true, end: planned });
     const { stdout } = await dryRun('ann', '/room/');
     expect(stdout).toContain('\nno room     files wait until the restore disks have enough free space\n');
-    expect(stdout).toContain(`\ntime        ${UNKNOWN_END}\n`);
+    expect(stdout).toContain(`\nend         ${UNKNOWN_END}\n`);
 
     // a file with reserved room does not reduce the room for other files
     library.log.length = 0;
@@ -376,7 +380,7 @@ describe('while reads and room are held back', () => {
       edges: expect.arrayContaining([{ node: { queuePosition: null, drive: null, start: null, end: null, problem } }]),
     });
     expect((await run('plan', String(beyond))).stdout).toContain(
-      `request ${beyond}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`,
+      `request ${beyond}: 1 file waits, 1.00 kB; end ${UNKNOWN_END}\n`,
     );
   });
 });

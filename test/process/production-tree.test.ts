@@ -46,7 +46,7 @@ test('the program restores its demo, shows GraphiQL and stops without the packag
   });
 
   const refused = await run('request', '--quota', 'bob', '--pattern', '/demo/ocean');
-  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('is full') });
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('does not fit in quota') });
   const page = await (await fetch(`${url}/graphql`, { headers: { Accept: 'text/html' } })).text();
   expect(page).toContain('graphiql');
   expect([...page.matchAll(/<(?:script|link)[^>]+(?:src|href)="(https?:[^"]*)"/g)].map(([, place]) => place)).toEqual(

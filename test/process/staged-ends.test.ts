@@ -80,7 +80,9 @@ test('there is no estimate for a library without restores and settings, and the 
   });
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['request', '--dry-run', '--quota', 'alice', '--pattern', '/none/'], { env });
-  expect(stdout).toContain('end unknown: library silo has not staged a file yet, and its settings do not say');
+  expect(stdout).toContain(
+    '\nend         unknown: library silo has not staged a file yet, and its settings do not say',
+  );
 });
 
 test('the estimate follows the wait in the settings, and is shorter for files that were requested before', async () => {

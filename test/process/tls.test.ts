@@ -164,12 +164,18 @@ test('start reports files that it cannot use before it makes a database', async 
     [rsa, notPair(rsa)],
   ] as const) {
     const result = await runCli(['start'], { env: { ...settings, TAPEGATE_TLS_KEY } });
-    expect(result).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining(`has a fault:\n${error}`) });
+    expect(result).toEqual({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringContaining(`invalid environment variable:\n${error}`),
+    });
     expect(readdirSync(DATA_DIR)).toEqual([]);
   }
   const env = { TAPEGATE_TLS_CERT: none, TAPEGATE_TLS_KEY: files.tlsCert, DATA_DIR };
   const { stderr } = await runCli(['serve'], { env: { ...env, PORT: 'x' } });
-  expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TAPEGATE_TLS_CERT .*ENOENT.*\n {2}TAPEGATE_TLS_KEY .*\n/);
+  expect(stderr).toMatch(
+    /invalid environment variables:\n(.*\n)? {2}TAPEGATE_TLS_CERT .*ENOENT.*\n {2}TAPEGATE_TLS_KEY .*\n/,
+  );
   // commands that do not listen do not read the TLS files
   const doctor = await runCli(['doctor'], { env });
   expect([doctor.code, doctor.stderr]).toEqual([1, expect.stringContaining('there is no database')]);

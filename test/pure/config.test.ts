@@ -497,10 +497,10 @@ test('all faults are reported at once, one a line', () => {
   const faults = faultsOf(faulty);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(faulty).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 11 faults:',
+    'invalid environment variables:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
-  expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');
+  expect(new ConfigError(['one']).message).toBe('invalid environment variable:\n  one');
 });
 
 test('a certificate needs its key, and a key its certificate', () => {

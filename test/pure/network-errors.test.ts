@@ -10,8 +10,9 @@ const remedy = '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOK
 test.each([
   [{ TAPEGATE_TOKEN: 'tapegate_x', DATABASE_URL: 'postgresql://127.0.0.1/tapes' }, remedy],
   [{ TAPEGATE_TOKEN: 'tapegate_x', DATABASE_URL: 'postgresql://127.0.0.1/tapes', TAPEGATE_URL: url }, '(TAPEGATE_URL)'],
-  [{ TAPEGATE_TOKEN: 'tapegate_x' }, '(TAPEGATE_URL)'],
-])('with the environment %o, the error names the variables that chose the server', async (env, choice) => {
+  [{ TAPEGATE_TOKEN: 'tapegate_x' }, '(default; TAPEGATE_URL is not set)'],
+  [{}, '(default; TAPEGATE_URL is not set)'],
+])('with the environment %o, the error names what chose the server', async (env, choice) => {
   const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
   const message = await runWith({ env, stdin, stdout, stderr }, async () =>
     formatNetworkError(url, Object.assign(new Error(), { code: 'ECONNREFUSED' })),

@@ -112,7 +112,11 @@ describe('a change of the members of a quota', () => {
       seeing('lab'),
       /^FORBIDDEN: .*manage the members and webhooks of user "lab"/,
     ],
-    ['finds no quota for a caller that does not see it', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
+    [
+      'finds no quota for a caller that does not see it',
+      seeing('ann'),
+      /^NOT_FOUND: there is no quota "lab", or you may not see it$/,
+    ],
     [
       'is refused to a service first',
       buildCaller(['service']),

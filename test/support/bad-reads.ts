@@ -3,7 +3,7 @@
  */
 import { ask, type BadInput, mutate, mutateEach, rest, shorten } from './bad-input-forms.js';
 
-const NO_REQUEST = /^there is no request with id /;
+const NO_REQUEST = /^there is no request /;
 
 const ids: BadInput[] = [
   ...['0', '-1', '2147483648', '9223372036854775808', '1e9', '0x1', 'one', '1%00', "1'--"].map((id) =>

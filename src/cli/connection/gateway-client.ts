@@ -343,7 +343,7 @@ async function requireStream(url: string, answer: Response): Promise<void> {
   if (status === 429 || status >= 500)
     throw new ConnectionError(error?.message ?? `${url} responds with status ${status}`);
   if (error) throw toCommandError(error);
-  if (status === 401) throw new UnauthenticatedError('the gateway requires a token');
+  if (status === 401) throw new UnauthenticatedError();
   throw new CommandError(`${url} responds with status ${status}`);
 }
 
@@ -354,7 +354,10 @@ interface GraphqlError {
 }
 
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
-  if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
+  if (extensions?.code === 'UNAUTHENTICATED') {
+    // the server's advice is for programs that speak HTTP
+    return new UnauthenticatedError(message.startsWith('authentication required:') ? undefined : message);
+  }
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
   // after an error in a subfield, the mutation's change is stored, and only part of the answer is missing

@@ -1,6 +1,7 @@
 /** Reports on the files of a request: paths on disk, missing files, failed files, and why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
+import { describeNoRequest } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { printable } from '../../core/text/printable.js';
 import {
@@ -57,7 +58,7 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
 /** @throws CommandError if the server's answer does not contain the request */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
   if (request) return request;
-  throw new CommandError(`there is no request with id ${id}`);
+  throw new CommandError(describeNoRequest(id));
 }
 
 /**
@@ -155,9 +156,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files that do not fit into the
- * quota. For an active request, another line says that Tapegate might still add missing files. Files beyond the
- * request's own limits do not count as missing.
+ * Returns lines about missing files: a single line for a pattern without matches; otherwise unknown paths, and files
+ * that do not fit into the quota. For an active request, the last line says that Tapegate might still add missing
+ * files. Files beyond the request's own limits do not count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -165,8 +166,14 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   const pathsOf = (reason: string) =>
     unresolved.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
   const lines: string[] = [];
-  const isEmpty = pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0;
-  if (isEmpty) lines.push(describeNoMatch(pattern));
+  const isLive = LIVE.includes(state);
+  const end = formatWholeTime(retention);
+  if (pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0) {
+    if (!isLive) return [describeNoMatch(pattern)];
+    const nothing = `no path contains ${JSON.stringify(pattern)}${hintFor([pattern])}`;
+    const later = `It stays active until ${end}, and adds matching files that appear; "tapegate cancel ${id}" ends it`;
+    return [`request ${id} matches no file yet: ${nothing}. ${later}`];
+  }
   if (filesUnknown > 0) {
     const paths = pathsOf('UNKNOWN');
     const directories = await findDirectories(url, paths);
@@ -177,12 +184,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
     lines.push(`${filesRefused} of its files did not fit into the quota:`);
     lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
   }
-  if (lines.length > 0 && LIVE.includes(state)) {
-    const joins = [isEmpty || filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
+  if (lines.length > 0 && isLive) {
+    const joins = [filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
     const later = `files that ${joins.join(' or ')} later are added and charged to its quota`;
-    lines.push(
-      `request ${id} is active until ${formatWholeTime(retention)}: ${later}; "tapegate cancel ${id}" ends it`,
-    );
+    lines.push(`request ${id} stays active until ${end}: ${later}; "tapegate cancel ${id}" ends it`);
   }
   return lines;
 }
@@ -210,10 +215,8 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
 
 export class IncompleteError extends CommandError {
   constructor(id: number, missing: readonly string[]) {
-    super(
-      `request ${id} has finished without all of its files:\n${missing.map(printable).join('\n')}`,
-      exitCodes.incomplete,
-    );
+    const heading = missing.length > 1 ? [`request ${id} does not contain all of its files yet:`] : [];
+    super([...heading, ...missing.map(printable)].join('\n'), exitCodes.incomplete);
   }
 }
 
@@ -262,8 +265,8 @@ const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 const PAUSE_MS = 5000;
 
 /**
- * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if the read
- * failed.
+ * Reads the plan for a request every few seconds until the signal aborts. Reports each plan, or undefined if no file of
+ * the request waits. Reports nothing while the server does not answer.
  */
 export async function followWaiting(
   url: string,
@@ -271,11 +274,12 @@ export async function followWaiting(
   { signal, report }: { signal: AbortSignal; report: (view: WaitingView | undefined) => void },
 ): Promise<void> {
   while (!signal.aborted) {
-    const view = await readWaiting(url, id).catch((error: unknown) => {
-      if (error instanceof CommandError) return undefined;
-      throw error;
-    });
-    if (!signal.aborted) report(view);
+    try {
+      const view = await readWaiting(url, id);
+      if (!signal.aborted) report(view);
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error;
+    }
     await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
   }
 }

@@ -161,13 +161,16 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
     `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPath(estimate.filesAtPrimaryPath)}`,
     `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mounts, 'mount')}`,
   ];
-  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are already requested`);
+  if (estimate.filesOnTheirWay > 0)
+    lines.push(
+      `            ${plural(estimate.filesOnTheirWay, 'file is', 'files are')} already requested by other requests`,
+    );
+  if (estimate.volumesSuspended > 0)
+    lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesAlsoRequested > 0)
     lines.push(
       `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: already charged to the quota by other requests`,
     );
-  if (estimate.volumesSuspended > 0)
-    lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue does not contain the files' positions`);
   if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));
@@ -175,7 +178,8 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   lines.push(
     `quota       ${user}: ${formatBytes(quotaUsed)} used, ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)} with this request`,
   );
-  lines.push(...formatPrices(estimate), `time        ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
+  const end = formatEnd(now, estimate.end, { why: estimate.endUnknown }).replace(/^(done|end) /, '');
+  lines.push(...formatPrices(estimate), `end         ${end}`);
   return lines;
 }
 

@@ -1,5 +1,6 @@
 /** The command `requests` lists the requests of one user, or of all users. */
 import type { Command } from 'commander';
+import { describeNoQuota } from '../../core/errors.js';
 import { formatBytes } from '../../core/text/bytes.js';
 import { formatFiles, formatMissing, type RequestedFiles } from '../../core/text/requested-files.js';
 import { QuotaUser, type RequestState, Requests } from '../../generated/command-operations.js';
@@ -25,7 +26,7 @@ interface ListOptions extends OutputOptions {
 /** Rejects a user without a quota, because an empty list would hide a mistyped name. */
 async function requireUser(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
-  if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);
+  if (!quota) throw new CommandError(describeNoQuota(user));
 }
 
 const ALL_STATES: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];

@@ -98,6 +98,7 @@ function printRequest(
     ['PRIORITY', String(request.priority)],
     ['CREATED', formatTime(request.requestDate)],
     ['UNTIL', formatTime(request.retention)],
+    ...formatEmails(request),
     [
       isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
       `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPath(request.filesAtPrimaryPath)}${missing && `; ${missing}`}`,
@@ -112,6 +113,12 @@ function printRequest(
     ['REFUSED', `${plural(request.filesRefused, 'file')} over the quota`],
   ];
   printFacts(facts);
+}
+
+function formatEmails({ notifyOnFirstFile, notifyOnLastFile }: ShownRequestFragment): [string, string][] {
+  const first: [string, string][] = notifyOnFirstFile ? [['EMAIL', `${notifyOnFirstFile} (first file)`]] : [];
+  const last: [string, string][] = notifyOnLastFile ? [['EMAIL', `${notifyOnLastFile} (end)`]] : [];
+  return [...first, ...last];
 }
 
 function hasOtherPaths(request: ShownRequestFragment): boolean {

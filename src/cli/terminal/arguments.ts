@@ -101,6 +101,13 @@ export const fileOption = [
   'archive paths; @name reads them from a file, - from standard input, one per line',
 ] as const;
 
+/** @throws CommandError with Node's reason, without the error code and the system call */
+async function readList(file: string): Promise<Buffer> {
+  return await readFile(file).catch((error) => {
+    throw new CommandError(`cannot read ${file}: ${messageOf(error).replace(/^E[A-Z]+: (.*), .*$/s, '$1')}`);
+  });
+}
+
 /**
  * Reads the paths given with `--file`. A value is a path, `@name` for a file with one path per line, or `-` for
  * standard input.
@@ -113,17 +120,13 @@ export async function readPaths(given: string[]): Promise<string[]> {
       paths.push(value);
       continue;
     }
-    try {
-      const list = value === '-' ? await readAll(stdin()) : await readFile(value.slice(1));
-      if (!isUtf8(list)) throw new Error(`the list ${describeEncoding(list)}`);
-      const lines = list
-        .toString('utf8')
-        .replace(/^\uFEFF/, '')
-        .split(/\r?\n/);
-      for (const line of lines) if (line !== '') paths.push(line);
-    } catch (error) {
-      throw new CommandError(`--file ${value}: ${messageOf(error)}`);
-    }
+    const list = value === '-' ? await readAll(stdin()) : await readList(value.slice(1));
+    if (!isUtf8(list)) throw new CommandError(`--file ${value}: the list ${describeEncoding(list)}`);
+    const lines = list
+      .toString('utf8')
+      .replace(/^\uFEFF/, '')
+      .split(/\r?\n/);
+    for (const line of lines) if (line !== '') paths.push(line);
   }
   if (paths.length === 0) throw new UsageError('--file contains no paths');
   return paths;

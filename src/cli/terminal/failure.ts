@@ -1,3 +1,4 @@
+import { defaultServerUrl } from '../../core/environment.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { commandState, environment } from './io.js';
 
@@ -28,9 +29,14 @@ export class UnauthenticatedError extends CommandError {
   /** The server's error message, without the advice to log in. */
   readonly reason: string;
 
-  constructor(reason: string) {
-    super(`${reason} ("tapegate login" stores a token)`);
-    this.reason = reason;
+  /** @param reason the server's error message; unset if the command sent no token */
+  constructor(reason?: string) {
+    super(
+      reason === undefined
+        ? 'authentication required: run "tapegate login", or set TAPEGATE_TOKEN'
+        : `${reason} ("tapegate login" stores a token)`,
+    );
+    this.reason = reason ?? this.message;
   }
 }
 
@@ -62,17 +68,17 @@ export function describeNetworkError(error: unknown): string {
 export function formatNetworkError(url: string, error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
-  if (isDown) return `no Tapegate server responds at ${url} ${describeChoice()}`;
+  if (isDown) return `no Tapegate server responds at ${url} ${describeChoice(url)}`;
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/**
- * Returns the environment variable that selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects this host's
- * gateway.
- */
-function describeChoice(): string {
+/** Returns what selected the server. TAPEGATE_TOKEN without TAPEGATE_URL selects this host's gateway. */
+function describeChoice(url: string): string {
   const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
-  if (TAPEGATE_URL || !TAPEGATE_TOKEN || !DATABASE_URL) return '(TAPEGATE_URL)';
+  if (TAPEGATE_URL) return '(TAPEGATE_URL)';
+  if (!TAPEGATE_TOKEN || !DATABASE_URL) {
+    return url === defaultServerUrl ? '(default; TAPEGATE_URL is not set)' : '(server in config.json)';
+  }
   return '(TAPEGATE_TOKEN is set): set TAPEGATE_URL, or unset TAPEGATE_TOKEN to use DATABASE_URL';
 }
 

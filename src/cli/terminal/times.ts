@@ -21,10 +21,11 @@ export function formatTime(time: string): string {
 }
 
 /**
- * Formats a time as `formatTime` does if a person reads the output. For scripts, returns the server's time unchanged.
+ * Formats a time as `formatTime` does if a person reads the output. For scripts, returns the server's time to the
+ * second, with its time zone.
  */
 export function formatWholeTime(time: string): string {
-  return commandState().isForPeople ? formatTime(time) : time;
+  return commandState().isForPeople ? formatTime(time) : time.replace(/\.\d+/, '');
 }
 
 /** Formats a time for a narrow table column. For people, returns only the time span from now, such as `in 5 days`. */
@@ -73,5 +74,5 @@ export function formatEnd(
     const fromNow = secondsBetween(now, nextTry);
     return `done after the next attempt, ${fromNow < 1 ? 'now' : formatFromNow(fromNow)}`;
   }
-  return planned === 'now' ? 'done at once' : `done in about ${planned} (${earliest} to ${latest})`;
+  return planned === 'now' ? 'done in a few seconds' : `done in about ${planned} (${earliest} to ${latest})`;
 }

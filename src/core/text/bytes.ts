@@ -1,3 +1,5 @@
+import { plural } from './plural.js';
+
 /** Formats a size with three digits and a decimal unit: `1.50 MB`. */
 export function formatBytes(bytes: bigint | number | string): string {
   const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
@@ -10,6 +12,11 @@ export function formatBytes(bytes: bigint | number | string): string {
   const whole = Math.round(value);
   if (unit === 0) return `${whole} ${whole === 1 ? 'byte' : 'bytes'}`;
   return `${value.toPrecision(3)} ${units[unit]}`;
+}
+
+/** Returns `formatBytes`, or a function that formats exact bytes if both sizes round to the same three digits. */
+export function formatterOf(one: bigint, other: bigint): (bytes: bigint) => string {
+  return formatBytes(one) === formatBytes(other) ? (bytes) => plural(bytes, 'byte') : formatBytes;
 }
 
 const UNITS: Record<string, bigint> = {

@@ -4,7 +4,7 @@
  */
 
 import { hasQuota } from '../../core/caller.js';
-import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { InvalidInputError, NotFoundError, noQuota, quote } from '../../core/errors.js';
 import { raw, sql } from '../../db/sql.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
 import { audited } from '../audit/audited.js';
@@ -70,7 +70,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
             CASE WHEN EXISTS (SELECT FROM changed) THEN ${notifyRights} END AS notified FROM q LEFT JOIN made m ON true`,
     );
-    if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
+    if (!made) throw noQuota(quota);
     if (made.isFull) {
       throw new InvalidInputError(
         'name',

@@ -1,6 +1,6 @@
 /** Reads, sets and removes users' quotas. */
 import { hasQuota } from '../../core/caller.js';
-import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { InUseError, InvalidInputError, noQuota, quote } from '../../core/errors.js';
 import { plural } from '../../core/text/plural.js';
 import { lockQuotas } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
@@ -107,7 +107,7 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
       sql`SELECT ${quotaColumns} FROM quota q WHERE q."user" = ${isStorable ? user : null}::text AND q.removed_at IS NULL`,
     ),
   );
-  if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
+  if (!quota) throw noQuota(user);
   return quota;
 }
 

@@ -4,6 +4,7 @@
  */
 
 import { InvalidInputError } from '../../core/errors.js';
+import { formatterOf } from '../../core/text/bytes.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { checkBytes } from '../input.js';
@@ -34,6 +35,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
   return { maxFiles, maxBytes: maxBytes === null ? null : checkBytes('maxBytes', maxBytes) };
 }
 
+const ADVICE = 'raise the limit, or use a longer pattern or a list of files';
+
 /**
  * Checks the limits for a group of files that the caller accepts or rejects as a whole, such as the files of a new
  * request.
@@ -49,10 +52,17 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
     );
   }
   if (maxFiles !== null && taken.files > maxFiles) {
-    throw new InvalidInputError('maxFiles', `is ${maxFiles}, but the request would contain ${taken.files} files`);
+    throw new InvalidInputError(
+      'maxFiles',
+      `is ${maxFiles}, but the request would contain ${taken.files} files; ${ADVICE}`,
+    );
   }
   if (maxBytes !== null && taken.bytes > maxBytes) {
-    throw new InvalidInputError('maxBytes', `is ${maxBytes}, but the request's files have ${taken.bytes} bytes`);
+    const format = formatterOf(maxBytes, taken.bytes);
+    throw new InvalidInputError(
+      'maxBytes',
+      `is ${format(maxBytes)}, but the request's files have ${format(taken.bytes)}; ${ADVICE}`,
+    );
   }
 }
 

@@ -6,7 +6,7 @@
  * ids yet. A watcher therefore gets each change exactly once.
  */
 
-import { InvalidInputError } from '../../core/errors.js';
+import { InvalidInputError, noRequest } from '../../core/errors.js';
 import type { Stage } from '../../core/stages.js';
 import { addSeconds, secondsBetween } from '../../core/time.js';
 import { askAtLength } from '../../db/lists/snapshot.js';
@@ -21,7 +21,7 @@ import type { Context } from '../context.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow, isVisibleQuota, rightsKey } from '../policy.js';
-import { getRequest, notFound } from './rows.js';
+import { getRequest } from './rows.js';
 
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A client that reconnects can resume after this event. */
@@ -116,7 +116,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
             FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
       ),
     );
-    if (!row) throw notFound(id);
+    if (!row) throw noRequest(id);
     if (row.unnumbered.length === 0 || attempt === MAX_READS) return row;
   }
 }

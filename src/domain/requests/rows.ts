@@ -1,6 +1,6 @@
 /** Reads requests, their files and their unresolved paths. */
 
-import { NotFoundError, quote } from '../../core/errors.js';
+import { noRequest, quote } from '../../core/errors.js';
 import { type ListPages, PAGE, readList } from '../../db/lists/snapshot.js';
 import { locking } from '../../db/locks.js';
 import { prepared } from '../../db/prepared.js';
@@ -48,7 +48,7 @@ export async function lockOwnRequest(
     sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
-  if (!request) throw notFound(id);
+  if (!request) throw noRequest(id);
   checkConnected(ctx);
   allowChange(ctx, operation, request);
   return request;
@@ -63,11 +63,7 @@ export async function checkVisible(ctx: Context, id: number): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
   );
-  if (rowCount === 0) throw notFound(id);
-}
-
-export function notFound(id: number | string): NotFoundError {
-  return new NotFoundError(`there is no request with id ${id}`);
+  if (rowCount === 0) throw noRequest(id);
 }
 
 interface RequestWithQuota extends Request {
@@ -100,7 +96,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
     prepared(sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
       WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
   );
-  if (!row) throw notFound(id);
+  if (!row) throw noRequest(id);
   return toRequest(row);
 }
 
@@ -110,7 +106,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
  */
 export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (!(id <= 0x7fffffff)) throw notFound(quote(text));
+  if (!(id <= 0x7fffffff)) throw noRequest(quote(text));
   return id;
 }
 
@@ -213,7 +209,7 @@ interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notify
 export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
   allow(ctx, 'getRequest');
   const [request] = await ctx.db.rows<RequestWithPaths>(prepared(byId(ctx, id)));
-  if (!request) throw notFound(id);
+  if (!request) throw noRequest(id);
   return request;
 }
 

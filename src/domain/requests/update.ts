@@ -1,6 +1,6 @@
 /** Changes and revives requests, retries failed files, and sets priorities. */
 
-import { InvalidInputError, NotFoundError } from '../../core/errors.js';
+import { InvalidInputError, noRequest } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
 import { lockCatalogue, lockFiles, lockQuotas } from '../../db/locks.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
@@ -280,7 +280,7 @@ export async function setPriority(ctx: Context, input: { id: number; priority: n
       }
       await transaction(ctx.db.pool, 'setPriority', async (tx) => {
         const found = await tx.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id} RETURNING id`);
-        if (found.length === 0) throw new NotFoundError(`there is no request with id ${id}`);
+        if (found.length === 0) throw noRequest(id);
         await tx.query(auditEntry());
       });
       return id;

@@ -55,6 +55,7 @@ export function createIdentifier(ctx: Context): Identifier {
       checkDirect(req);
       return openCaller(address);
     }
+    if (credentials?.scheme === 'bearer') throw unauthenticated('this token is not valid');
     if (hasCredentials) throw unauthenticated('the token or password in the Authorization header is not valid');
     throw unauthenticated(
       'authentication required: send a token in the Authorization header, as a Bearer token or as the Basic password',
