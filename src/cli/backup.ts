@@ -160,7 +160,7 @@ async function completeRestore(config: Config, options: RestoreOptions): Promise
     const running = await findRunning(ctx);
     if (running.length > 0) {
       throw new CommandError(
-        `the database is in use by ${running.join(', ')}: stop them first; after a kill, wait a minute`,
+        `the database is in use by ${running.join(', ')}: stop them first. If they have stopped, wait a minute: a restored dump contains their last heartbeats`,
       );
     }
     return await settle(ctx, { earliest, asOf });

@@ -4,22 +4,27 @@ import { plural } from '../core/text/plural.js';
 import type { TakeoverPlan } from '../engine/takeover.js';
 import { openContext } from './connection/context.js';
 import { CommandError } from './terminal/failure.js';
-import { type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
     .command('takeover')
     .option('--yes', 'take over (default: only print the plan)')
     .option('--skip-missing', 'skip directories that this host cannot reach')
+    .option('--reuse-ids', 'take over a restored dump without "tapegate restore --as-of"')
     .action((options) => takeOver(options));
 }
 
 interface TakeoverOptions extends OutputOptions {
   yes?: boolean;
   skipMissing?: boolean;
+  reuseIds?: boolean;
 }
 
-async function takeOver({ yes = false, skipMissing = false, json = false }: TakeoverOptions): Promise<void> {
+const SETTLE = 'first run "tapegate restore --as-of <time of the dump>": otherwise ids of lost requests are used again';
+
+async function takeOver(options: TakeoverOptions): Promise<void> {
+  const { yes = false, skipMissing = false, reuseIds = false, json = false } = options;
   const { planTakeover, takeOverSite } = await import('../engine/takeover.js');
   const ctx = await openContext();
   const plan = await planTakeover(ctx);
@@ -29,6 +34,9 @@ async function takeOver({ yes = false, skipMissing = false, json = false }: Take
     return;
   }
   if (!json) printPlan(plan);
+  if (plan.dump === 'certain' && !reuseIds)
+    throw new CommandError(`the database was restored from a dump: ${SETTLE} (--reuse-ids takes over without it)`);
+  if (plan.dump === 'possible') printToStderr(`if the database was restored from a dump, ${SETTLE}`);
   if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
   if (json) return printJson({ taken, missing });

@@ -19,6 +19,8 @@ export const boot = readBoot();
 export interface DatabaseLocation {
   system: string | null;
   database: string;
+  /** OID of a table. Only a dump changes it. Missing in locations that older versions recorded. */
+  table?: string;
   /** Start time of the database server. The server of a copied database has another start time. */
   started: string;
   directory: string | null;
@@ -39,6 +41,7 @@ export interface SiteIdentity {
   foreign: { path: string; problem: string; isDisk: boolean }[];
   started: string;
   database: string;
+  table: string;
   disks: { id: number; mountpoint: string; isFailing: boolean }[];
   hasDirectories: boolean;
 }
@@ -66,6 +69,7 @@ export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
            FROM foreign_directory o WHERE ${isForeign()}) AS foreign,
           extract(epoch FROM pg_postmaster_start_time())::text AS started,
           (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS database,
+          'site_identity'::regclass::oid::text AS "table",
           EXISTS (SELECT FROM owner_stamp) AS "hasDirectories",
           (SELECT coalesce(json_agg(json_build_object('id', k.id, 'mountpoint', k.mountpoint,
              'isFailing', EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)) ORDER BY k.id), '[]') FROM restore_disk k) AS disks

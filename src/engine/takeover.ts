@@ -9,9 +9,11 @@ import { BoundedCalls } from '../restore-area/call-watch.js';
 import { type OwnerRecord, readOwner } from '../restore-area/owner.js';
 import {
   findOwnedRoot,
+  findUnsettledDump,
   listDirectories,
   type OwnedDirectory,
   ownershipOf,
+  type UnsettledDump,
   writeNewOwner,
 } from '../restore-area/ownership.js';
 
@@ -19,6 +21,8 @@ export interface TakeoverPlan {
   /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
+  /** Whether the database was restored from a dump, without `tapegate restore --as-of`. */
+  dump: UnsettledDump | undefined;
   /** Number of emails and webhook messages that are sent after the takeover. */
   waiting: { emails: number; messages: number };
 }
@@ -38,8 +42,13 @@ const TRIES = 5;
 /** Returns the directories that a takeover would include. Changes nothing. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
-  const directories = await readOwners(ctx);
-  return { reason: reason ?? null, directories, waiting: await countWaiting(ctx) };
+  const site = await readIdentity(ctx);
+  return {
+    reason: reason ?? null,
+    directories: await readOwners(ctx),
+    dump: findUnsettledDump(site.location, await ownershipOf(ctx).findLocation(site)),
+    waiting: await countWaiting(ctx),
+  };
 }
 
 async function readOwners(ctx: Context): Promise<TakenDirectory[]> {

@@ -256,9 +256,9 @@ export class Ownership {
     return `the database server was restarted or copied: checking for ${watching.ms / 1000} s whether another Tapegate uses the restore disks`;
   }
 
-  async findLocation({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
+  async findLocation({ started, database, table }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
-    return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
+    return { system: this.system, database, table, started, ...(await findDirectory(this.ctx)) };
   }
 
   async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
@@ -414,13 +414,23 @@ async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation
   return { directory, inode: String(ino), boot: `${boot} ${dev}` };
 }
 
-const FIELDS = ['system', 'database', 'directory', 'inode'] as const;
+const FIELDS = ['system', 'database', 'table', 'directory', 'inode'] as const;
 const differ = (from: DatabaseLocation, to: DatabaseLocation, field: keyof DatabaseLocation) =>
-  from[field] !== null && to[field] !== null && from[field] !== to[field];
+  (from[field] ?? null) !== null && (to[field] ?? null) !== null && from[field] !== to[field];
 
 function isSameLocation(from: DatabaseLocation | null, to: DatabaseLocation): boolean {
   if (from === null || FIELDS.some((field) => differ(from, to, field))) return false;
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
+}
+
+/** A restored dump, before `tapegate restore --as-of`. Tapegate cannot tell some dumps from moved databases. */
+export type UnsettledDump = 'certain' | 'possible';
+
+/** @param from the recorded location, which `tapegate restore` removes */
+export function findUnsettledDump(from: DatabaseLocation | null, to: DatabaseLocation): UnsettledDump | undefined {
+  if (from === null) return undefined;
+  if (differ(from, to, 'table')) return 'certain';
+  return differ(from, to, 'system') || differ(from, to, 'database') ? 'possible' : undefined;
 }
 
 function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
@@ -428,6 +438,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   if (differ(from, to, 'directory'))
     return `the database was copied or moved from ${from.directory} to ${to.directory}`;
   if (differ(from, to, 'inode')) return `the database directory ${to.directory} was replaced`;
+  if (differ(from, to, 'table')) return 'the database was restored from a dump';
   if (differ(from, to, 'system') || differ(from, to, 'database'))
     return 'the database was copied or moved from another PostgreSQL cluster or database';
   return undefined;

@@ -137,7 +137,8 @@ test('a backup taken under writes is restored whole, and no id of a lost object 
   expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: it was restored from a backup');
   expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
-  expect(doctor.stdout).toMatch(/: 2 findings, 2 repaired\n$/); // the doctor removes the two copies of `after`
+  // the doctor removes the two copies of `after`
+  expect(doctor.stdout).toMatch(/ \(removed\)\n.* \(removed\)\n.*: 2 findings \(2 \S+\), 2 repaired\n$/);
   const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
   const [counted] = await askOnce(countRestored);
 
@@ -151,7 +152,7 @@ test('a backup taken under writes is restored whole, and no id of a lost object 
   expect([id >= nextRequestId, id > Math.max(newest, after) + 100_000]).toEqual([true, true]);
   expect(await run('resume', 'volume', volume)).toMatchObject({ code: 0 });
   for (const each of [id, half]) await waitForEnd(server, each);
-  expect((await run('audit', '--json')).stdout).toContain('"operation":"putBack"');
+  expect((await run('audit', '--json')).stdout).toContain('"operation":"restore"');
   expect((await readNewestEvent()) > lastEvent + 1_000_000n).toBe(true);
   await engine.stop();
   engine = await workHere(env); // a new engine updates the history at once
@@ -370,7 +371,10 @@ test('a database that was restored with other tools continues with ids beyond al
     await client.query(`INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
       SELECT gen_random_uuid(), 'ENGINE', 'far', 7, '1', t, t, 0 FROM timezone('utc', clock_timestamp()) t`);
     const day = new Date(Date.now() - 86_400_000).toISOString();
-    expect(await settle('--as-of', day)).toEqual([1, expect.stringContaining('is in use by engine 7 of far')]);
+    expect(await settle('--as-of', day)).toEqual([
+      1,
+      expect.stringMatching(/is in use by engine 7 of far: .* wait a minute: a restored dump/),
+    ]);
     await client.query('DELETE FROM running_process');
     const read = `SELECT sequencename AS name, data_type::text AS type, coalesce(last_value, 0)::int8::text AS last
       FROM pg_sequences WHERE schemaname = 'public' ORDER BY 1`;
@@ -403,6 +407,46 @@ test('a database that was restored with other tools continues with ids beyond al
     expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);
   } finally {
     await client.end();
+    await database.drop();
+  }
+});
+
+test('a takeover of a restored dump requires a restore that skips ids, or --reuse-ids', async () => {
+  const database = await createDatabase();
+  const given = { DATABASE_URL: database.url, DATA_DIR: makeTempDir() };
+  const command = async (...args: string[]) => {
+    const { code, stdout, stderr } = await runCli(args, { env: given });
+    return [code, stdout + stderr];
+  };
+  const recreate = () =>
+    withClient(database.connection, async (client) => {
+      // as pg_restore --clean does
+      await client.query(`CREATE TABLE copied (LIKE site_identity INCLUDING ALL);
+        INSERT INTO copied SELECT * FROM site_identity; DROP TABLE site_identity; ALTER TABLE copied RENAME TO site_identity`);
+    });
+  const move = (change: object) =>
+    withClient(database.connection, async (client) => {
+      await client.query('UPDATE site_identity SET location = location || $1::jsonb', [JSON.stringify(change)]);
+    });
+  const taken = [0, expect.stringMatching(/taken over: only the database/)];
+  try {
+    expect(await command('takeover', '--yes')).toEqual([0, expect.stringContaining('there is nothing to take over')]);
+    await recreate();
+    for (const args of [[], ['--yes']]) {
+      expect(await command('takeover', ...args)).toEqual([
+        1,
+        expect.stringMatching(/restored from a dump: first run "tapegate restore --as-of .*": otherwise ids of lost/),
+      ]);
+    }
+    expect(await command('restore', '--as-of', '2026-11-21T18:00:00Z')).toEqual([0, expect.any(String)]);
+    expect(await command('takeover', '--yes')).toEqual(taken);
+    await recreate();
+    expect(await command('takeover', '--yes', '--reuse-ids')).toEqual(taken);
+    await move({ system: '1' }); // as pg_upgrade does
+    const [code, printed] = await command('takeover', '--yes');
+    expect([code, printed]).toEqual(taken);
+    expect(printed).toContain('if the database was restored from a dump, first run "tapegate restore --as-of');
+  } finally {
     await database.drop();
   }
 });

@@ -57,7 +57,7 @@ function storable(text: string): string {
 }
 
 /** Names of audited operations outside the policy: authentication, and commands with direct access to the database. */
-const others = ['identify', 'archive', 'repair', 'putBack', 'takeover', 'adopt'];
+const others = ['identify', 'archive', 'doctor', 'restore', 'takeover', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 

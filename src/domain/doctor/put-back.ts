@@ -56,7 +56,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
     await tx.query(fenceRestored(asOf));
-    await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
+    await tx.query(auditRow(now, ctx.caller, { operation: 'restore', kind: 'NONE', object: '', given: { asOf } }));
     const [row] = await tx.query<PutBack>(
       sql`SELECT (SELECT CASE WHEN last_value < max_value THEN last_value + 1 END::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
             (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,

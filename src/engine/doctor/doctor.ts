@@ -37,7 +37,7 @@ export async function examine(
   if (!options.repair) return await examineDisks(ctx, options, onFinding);
   await ownershipOf(ctx).require();
   const { checksums, adopt } = options;
-  const action: AuditedAction = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
+  const action: AuditedAction = { operation: 'doctor', kind: 'NONE', object: '', given: { checksums, adopt } };
   const describe = ({ found, repaired }: Report) => ({ found, repaired });
   return await auditedRun(ctx, action, () => examineDisks(ctx, options, onFinding), describe);
 }
