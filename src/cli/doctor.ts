@@ -35,7 +35,12 @@ interface DoctorOptions extends OutputOptions {
 /** Runs the checks and prints the findings. The exit code is 1 if any finding has not been repaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
-  const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
+  const kinds = new Map<string, number>();
+  const print = (finding: Finding) => {
+    kinds.set(finding.kind, (kinds.get(finding.kind) ?? 0) + 1);
+    if (json) printJson(finding);
+    else printLine(formatFinding(finding));
+  };
   const report = await operate<Report>({
     local: async (ctx) => {
       const { examine } = await import('../engine/doctor/doctor.js');
@@ -50,15 +55,28 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
     },
   });
   if (json) printJson(report);
-  else printLine(formatReport(report));
+  else printLine(formatReport(report, kinds));
   if (report.repaired < report.found) commandState().exitCode = exitCodes.failed;
 }
 
+/** What a repair does to a finding, by kind. Other repairs correct a value. */
+const repairs: Readonly<Record<string, string>> = {
+  'copy-not-ours': 'registered',
+  'orphan-copy': 'removed',
+  'partial-file': 'removed',
+  'recall-without-request': 'removed',
+  'request-file-ahead': 'queued',
+  'request-file-without-recall': 'queued',
+  'restored-without-request': 'removed',
+  'staging-without-recall': 'released',
+};
+
 function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): string {
-  return `${kind}: ${thing}: expected ${expected}; found ${found}${isRepaired ? ' (repaired)' : ''}`;
+  const repair = isRepaired ? ` (${repairs[kind] ?? 'repaired'})` : '';
+  return `${kind}: ${thing}: expected ${expected}; found ${found}${repair}`;
 }
 
-function formatReport({ examined, found, repaired }: Report): string {
+function formatReport({ examined, found, repaired }: Report, kinds: ReadonlyMap<string, number>): string {
   const of = (name: string) => examined[name] ?? 0;
   const count = (name: string, one = name.replace(/s$/, ''), many = name) => plural(of(name), one, many);
   const requestFiles = count('requestFiles', 'request file', 'request files');
@@ -69,7 +87,8 @@ function formatReport({ examined, found, repaired }: Report): string {
   const links = of('links') === 0 ? '' : `, ${count('links')}`;
   const checked = examined.copies === undefined ? `${rows}, no disk` : `${rows}${onDisks}${links}`;
   if (found === 0) return `${checked}: no findings`;
-  return `${checked}: ${plural(found, 'finding')}, ${repaired} repaired`;
+  const perKind = [...kinds].map(([kind, count]) => `${count} ${kind}`).join(', ');
+  return `${checked}: ${plural(found, 'finding')} (${perKind}), ${repaired} repaired`;
 }
 
 /** @param print receives each finding immediately */

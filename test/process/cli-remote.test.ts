@@ -369,7 +369,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
     const lines = stdout.trimEnd().split('\n');
     return { code, lines: lines.map((line) => summary.exec(line)?.[1] ?? line), stderr };
   };
-  expect(await read()).toEqual({ code: 1, lines: [fault, '1 finding, 0 repaired'], stderr: note });
+  expect(await read()).toEqual({ code: 1, lines: [fault, '1 finding (1 quota-used), 0 repaired'], stderr: note });
   const [json, report] = parseLines(await run('doctor', '--json'));
   const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes in requests', found: '77 bytes used' };
   expect(json).toEqual({ ...finding, isRepaired: false });
@@ -378,7 +378,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   expect(examined).toMatchObject({ quotas: expect.any(Number), disks: 1 });
   expect(await read('--repair')).toEqual({
     code: 0,
-    lines: [`${fault} (repaired)`, '1 finding, 1 repaired'],
+    lines: [`${fault} (repaired)`, '1 finding (1 quota-used), 1 repaired'],
     stderr: note,
   });
   // findings that only a host with the disk can repair are reported too
@@ -389,7 +389,10 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   ]);
   expect(await read('--repair')).toEqual({
     code: 1,
-    lines: [expect.stringMatching(/^restored-without-request: .*[^)]$/), '1 finding, 0 repaired'],
+    lines: [
+      expect.stringMatching(/^restored-without-request: .*[^)]$/),
+      '1 finding (1 restored-without-request), 0 repaired',
+    ],
     stderr: `"tapegate doctor --repair" repairs 1 finding on a host that has the restore disks\n${note}`,
   });
   for (const option of ['--adopt', '--checksums']) {

@@ -262,7 +262,10 @@ test('a copy that was changed outside Tapegate stays, and is UNVERIFIED once no 
     expect(held).toMatchObject({ findings: [{ ...changed, isRepaired: false }] });
   }
   const { code, stdout } = await runDoctor('--repair');
-  expect([code, stdout.split('\n').at(-2)]).toEqual([1, expect.stringMatching(/: 1 finding, 0 repaired$/)]);
+  expect([code, stdout.split('\n').at(-2)]).toEqual([
+    1,
+    expect.stringMatching(/: 1 finding \(1 copy-changed\), 0 repaired$/),
+  ]);
   expect(await readStage(app, '/changed/a')).toBe('R');
   await cancel(app, id);
   await expectRepaired([changed]);
