@@ -272,6 +272,9 @@ describe('while an engine works', () => {
         queue { edges { node { queuePosition volume files drive start } } } } }`,
     );
     expect(plan.drives).toEqual([{ name: 'drive-1', isClaimed: true, isOpen: true, volume: 'BUSY', filesRunning: 1 }]);
+    await suspend(app.ctx, { kind: 'DRIVE', name: 'drive-1', mode: 'DRAINING', reason: '' });
+    expect((await run('plan')).stdout).toMatch(/^drive-1 .* reading BUSY: 1 file, .*, then suspended$/m);
+    await resume(app.ctx, { kind: 'DRIVE', name: 'drive-1' });
     const queue = plan.queue.edges.map(({ node }) => node);
     const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
     expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, queuePosition: null, start: null });

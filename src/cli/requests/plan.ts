@@ -54,11 +54,12 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
 const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 
 function formatDrive(drive: PlannedDriveFragment): string {
-  if (!drive.isOpen) return 'suspended';
-  if (!drive.isClaimed) return 'no engine';
-  if (drive.volume === null) return 'idle';
+  if (!drive.isClaimed || drive.volume === null) {
+    if (!drive.isOpen) return 'suspended';
+    return drive.isClaimed ? 'idle' : 'no engine';
+  }
   const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
-  return `reading ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}`;
+  return `reading ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}${drive.isOpen ? '' : ', then suspended'}`;
 }
 
 function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
