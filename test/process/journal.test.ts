@@ -9,6 +9,8 @@ import { expect, test } from 'vitest';
 import { openLogFile } from '../../src/cli/connection/runtime.js';
 import { notifyReady } from '../../src/core/journal.js';
 import { packageRoot } from '../../src/core/package-root.js';
+import { createDatabase } from '../support/database.js';
+import { startCli } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const dir = makeTempDir();
@@ -46,6 +48,23 @@ test('the program of systemd reports that a service is ready, and a failure of i
   expect(readFileSync(told, 'utf8')).toBe('/run/notify --ready\n');
   expect(await notifyReady({ ...env, PATH: path.join(dir, 'none') })).toMatch(/^cannot notify systemd .*ENOENT/);
   expect(await notifyReady({ PATH: path.join(dir, 'none') })).toBeUndefined();
+});
+
+test('a service of systemd prints no hints for a first try', async () => {
+  makeNotifier();
+  const database = await createDatabase();
+  const env = {
+    DATABASE_URL: database.url,
+    DATA_DIR: dir,
+    NOTIFY_SOCKET: '/run/notify',
+    PATH: `${dir}:${process.env.PATH}`,
+  };
+  const server = startCli(['serve'], { env: { ...env, PORT: '0', TAPEGATE_AUTH: 'token' } });
+  await server.waitForOutput(/^ {2}access .*\n\n/m);
+  server.child.kill('SIGTERM');
+  const { code, stdout } = await server.ended;
+  expect([code, stdout.match(/ready at|^ {2}tapes|^ {2}restored|terminal/gm)]).toEqual([0, ['ready at']]);
+  await database.drop();
 });
 
 test('lines have priorities if standard error is the journal, and none otherwise', async () => {

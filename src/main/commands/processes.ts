@@ -240,23 +240,27 @@ function announce(
   const publicUrl = config.publicUrl ?? url;
   const server = publicUrl === defaultServerUrl ? '' : `TAPEGATE_URL=${publicUrl} `;
   const directory = dataDir === path.resolve(readDataDir({})) ? '' : `DATA_DIR=${dataDir} `;
+  const directories = [
+    `  tapes      ${path.join(dataDir, 'library')}`,
+    `  restored   ${path.join(dataDir, 'restore')}`,
+  ];
+  const isService = environment().NOTIFY_SOCKET !== undefined; // the journal needs no hints for a first try
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${publicUrl}/tape_control/api/v1/requests`,
     `  GraphQL    ${publicUrl}/graphql`,
-    `  tapes      ${path.join(dataDir, 'library')}`,
-    `  restored   ${path.join(dataDir, 'restore')}`,
+    ...(isService ? [] : directories),
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
     ...(fence === null ? [] : [`  fenced     ${fence}; it changes nothing until "tapegate takeover"`]),
     auth.has('open') ? OPEN_ACCESS : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];
-  if (demo) {
+  if (demo && !isService) {
     const state = demo === 'made' ? 'Created a demo archive' : 'Demo archive';
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
-    lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
-  } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
+    lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024/ --watch`, '');
+  } else if (!isService) lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
   // print all lines in one write, so that a program that waits for a line receives all lines
   printText(`${lines.map(printable).join('\n')}\n`);
 }
