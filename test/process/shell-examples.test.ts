@@ -1,5 +1,5 @@
 /** The shell examples of the operators' pages on access and monitoring. Each example runs as printed. */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
@@ -37,9 +37,12 @@ beforeAll(async () => {
   for (const user of ['ann', 'bob', 'ocean-lab']) await addQuota(app.ctx, user, 1000n);
   dir = makeDataDir();
   mkdirSync(path.join(dir, 'bin'));
-  const npx = path.join(dir, 'bin/npx');
-  writeFileSync(npx, `#!/bin/sh\n[ "$1" = tapegate ] && shift && exec '${process.execPath}' '${cliFile}' "$@"\n`);
-  chmodSync(npx, 0o755);
+  const addProgram = (name: string, text: string) => {
+    writeFileSync(path.join(dir, 'bin', name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+  };
+  addProgram('tapegate', `exec '${process.execPath}' '${cliFile}' "$@"`);
+  addProgram('npx', 'shift; exec tapegate "$@"');
+  addProgram('journalctl', `cat '${path.join(dir, 'journal')}'`);
   const { cert, key } = makeCertificate();
   writeFileSync(path.join(dir, 'cert.pem'), cert);
   writeFileSync(path.join(dir, 'key.pem'), key);
@@ -48,7 +51,7 @@ beforeAll(async () => {
     { xRequestId: 'job-7', msg: 'HTTP request completed' },
   ];
   const log = lines.map((line) => `${JSON.stringify({ level: 30, ...line, n: 1 })}\n`).join('');
-  writeFileSync(path.join(dir, 'tapegate.log'), log);
+  writeFileSync(path.join(dir, 'journal'), log);
 });
 afterAll(async () => {
   await cleanUp();

@@ -103,11 +103,15 @@ test('the manifests have probes with timeouts, network policies, no trusted prox
   expect(engine).toContain('{ name: library, mountPath: /data/library }');
 });
 
-test('the upgrade commands work repeatedly, and keep the running version if the new one does not start', () => {
+test('the upgrade commands work repeatedly, keep the running version if the new one does not start, and return to the old one', () => {
   const dir = makeTempDir();
-  const [, commands = ''] = /```sh\n(rm -rf \/opt[\s\S]*?)```/.exec(read('docs/operators/upgrades.md')) ?? [];
+  const scripts = [...read('docs/operators/upgrades.md').matchAll(/```sh\n(rm -rf \/opt[\s\S]*?)```/g)];
+  const [commands = '', returning = ''] = scripts.map(([, script]) => script);
   expect(commands).toContain('tapegate-0.2.0.tar.gz');
-  const script = commands.replaceAll('/opt/', `${dir}/opt/`).replaceAll('/usr/local/bin', `${dir}/bin`);
+  const here = (script: string) =>
+    script.replace(/\/opt\//g, `${dir}/opt/`).replace(/\/usr\/local\/bin|\/etc\/systemd\/system/g, `${dir}/bin`);
+  const env = { PATH: `${dir}/bin:${path.dirname(process.execPath)}:/usr/bin:/bin` };
+  const run = (script: string) => execFileSync('/bin/sh', ['-c', here(script)], { cwd: dir, env, stdio: 'ignore' });
   mkdirSync(path.join(dir, 'bin'));
   const stub = (name: string, text: string) => {
     writeFileSync(path.join(dir, 'bin', name), `#!/bin/sh\n${text}\n`);
@@ -121,9 +125,9 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
       mkdirSync(path.join(release, directory), { recursive: true });
     writeFileSync(path.join(release, 'dist/program/tapegate.cjs'), program);
     writeFileSync(path.join(release, 'deploy/systemd/tapegate'), `wrapper ${version}`);
+    writeFileSync(path.join(release, 'deploy/systemd/tapegate.service'), `unit ${version}`);
     execFileSync('tar', ['-czf', 'tapegate-0.2.0.tar.gz', `release-${version}`], { cwd: dir });
-    const env = { PATH: `${dir}/bin:${path.dirname(process.execPath)}:/usr/bin:/bin` };
-    execFileSync('/bin/sh', ['-c', script], { cwd: dir, env, stdio: 'ignore' });
+    run(commands);
   };
   const found = (place: string) => readFileSync(path.join(dir, place), 'utf8');
   mkdirSync(path.join(dir, 'opt/tapegate/dist/program'), { recursive: true });
@@ -136,6 +140,7 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
       before: found('opt/tapegate-before/dist/program/tapegate.cjs'),
       started: found('started'),
       wrapper: found('bin/tapegate'),
+      unit: found('bin/tapegate.service'),
       all: readdirSync(path.join(dir, 'opt')).sort(),
       within: readdirSync(path.join(dir, 'opt/tapegate')).sort(),
     }).toEqual({
@@ -143,6 +148,7 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
       before: `console.log(${version - 1})`,
       started: `console.log(${version})`,
       wrapper: `wrapper ${version}`,
+      unit: `unit ${version}`,
       all: ['tapegate', 'tapegate-before'],
       within: ['deploy', 'dist', 'node_modules'],
     });
@@ -152,6 +158,12 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
   expect([readFileSync(program, 'utf8'), found('opt/tapegate-before/dist/program/tapegate.cjs')]).toEqual([
     'console.log(4)',
     'console.log(3)',
+  ]);
+  run(returning);
+  expect([found('started'), found('bin/tapegate'), found('bin/tapegate.service')]).toEqual([
+    'console.log(3)',
+    'wrapper 3',
+    'unit 3',
   ]);
 });
 
