@@ -31,8 +31,9 @@ export const MAX_PAGE_SIZE = 1000;
 
 const SIZES = `Default ${PAGE_SIZE}, maximum ${MAX_PAGE_SIZE}.`;
 const PAGE_CURSOR = {
-  start: 'Cursor of the first edge. For an empty page, the cursor that was passed, or null.',
-  end: 'Cursor of the last edge. For an empty page, the cursor that was passed, or null.',
+  start:
+    'Cursor of the first item on the page. If the page is empty, the `after` or `before` argument of the query, or null.',
+  end: 'Cursor of the last item on the page. If the page is empty, the `after` or `before` argument of the query, or null.',
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
@@ -49,14 +50,18 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   relay: {
     nodeTypeOptions: { description: 'An object with a global ID.' },
     idFieldOptions: { description: 'The global ID, for `node(id)` and client caches.' },
-    pageInfoTypeOptions: { description: 'The cursors of a page, and whether other items may precede or follow it.' },
+    pageInfoTypeOptions: {
+      description: 'The cursors of a page, and whether more items may precede or follow the page.',
+    },
     startCursorFieldOptions: { description: PAGE_CURSOR.start },
     endCursorFieldOptions: { description: PAGE_CURSOR.end },
     hasNextPageFieldOptions: { description: 'Whether more items may follow this page.' },
     hasPreviousPageFieldOptions: { description: 'Whether more items may precede this page.' },
     defaultConnectionTypeOptions: { description: 'A page of a list.' },
     edgesFieldOptions: { description: 'The items of the page with their cursors.' },
-    pageInfoFieldOptions: { description: 'The cursors of the page, and whether other items may precede or follow it.' },
+    pageInfoFieldOptions: {
+      description: 'The cursors of the page, and whether more items may precede or follow the page.',
+    },
     defaultEdgeTypeOptions: { description: 'An item of a list with its cursor.' },
     nodeFieldOptions: { description: 'The item.' },
     cursorFieldOptions: {

@@ -27,7 +27,9 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
       description: 'Whether the caller may only read, regardless of its roles.',
     }),
     defaultQuota: t.string({
-      ...nullable("The default quota: the caller's own, or the quota of its oldest membership."),
+      ...nullable(
+        'The user whose quota is charged if the caller names no quota. Null if the caller must name a quota.',
+      ),
       resolve: (_caller, _args, ctx) => readDefaultQuota(ctx),
     }),
     expiresAt: t.expose('expiresAt', timeOrNull('When the credentials expire. Null if they do not expire.')),
@@ -102,7 +104,8 @@ builder.mutationFields((t) => ({
   }),
   revokeToken: t.field({
     type: TokenType,
-    description: 'Revokes a token. Its open connections end within 5 s. Revoking it again changes nothing.',
+    description:
+      'Revokes a token. Open connections that use the token end within 5 s. Revoking the token again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: "The token's `tokenId`." }) },
     resolve: (_root, { id }, ctx) => revokeToken(ctx, id),
@@ -127,7 +130,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
     refused: t.expose(
       'refused',
       bigInt(
-        'The number of calls rejected because the endpoint requires authentication. The user is known only if the path contains the name.',
+        "The number of calls rejected because the endpoint requires authentication. For these calls, `user` is empty unless the path contains the user's name.",
       ),
     ),
     lastAt: t.expose('lastAt', time('The time of the last call.')),
@@ -178,11 +181,11 @@ const AuditType = builder.prismaObject('Audit', {
     }),
     object: t.exposeString('object', { description: 'The id or name of the object. May be empty.' }),
     given: t.string({
-      description: 'The input as JSON. Long strings and lists are truncated.',
+      description: 'The input of the operation as JSON. Long strings and lists are truncated.',
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: '`DONE`, `BEGUN` for a long operation, or the error code.',
+      description: 'The result: `DONE`; `BEGUN` if a long operation has started; or the code of the error.',
     }),
     count: t.exposeInt('count', {
       description: 'The number of occurrences. Similar rejections within a minute share one entry.',
@@ -193,7 +196,8 @@ const AuditType = builder.prismaObject('Audit', {
 builder.queryFields((t) => ({
   caller: t.field({
     type: CallerType,
-    description: 'Returns the caller of this query. Checks a token even if the site does not require authentication.',
+    description:
+      'Returns the caller of this query. If the query contains a token, checks the token even if the site does not require authentication.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection({
@@ -205,7 +209,7 @@ builder.queryFields((t) => ({
   legacyUses: t.connection({
     type: LegacyUseType,
     description:
-      'Returns unauthenticated REST calls from the last 90 days, latest first. Recorded while `TAPEGATE_AUTH` contains `legacy`.',
+      'Returns unauthenticated REST calls from the last 90 days, latest first. Tapegate records these calls only while `TAPEGATE_AUTH` contains `legacy`.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
   }),

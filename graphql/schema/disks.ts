@@ -35,17 +35,17 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       description: "The absolute mount point. A copy's path is the mount point followed by the file's logical path.",
     }),
     size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
-    used: t.expose('used', bigInt('The total size of its copies in bytes.')),
+    used: t.expose('used', bigInt('The total size of the copies on the disk in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
     free: t.field({
       ...bigIntOrNull(
-        'The free bytes of the file system, regardless of the allocation: the lowest value that an engine measured in the last minute. Null if unknown.',
+        "The free bytes of the disk's file system, regardless of how many bytes Tapegate may use: the lowest value that any engine measured in the last minute. Null if unknown.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
       ...nullable(
-        "A message about the disk's problem: recent failures, the reason for its suspension, or that it is full. Null if it has no problem.",
+        "A description of the disk's problem: recent failures, why the disk was suspended, or that the disk is full. Null if the disk has no problem.",
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
@@ -96,11 +96,11 @@ const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement(
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
     size: t.expose('size', bigInt('The number of bytes that Tapegate may use on the disk.')),
-    used: t.expose('used', bigInt('The total size of its copies in bytes.')),
+    used: t.expose('used', bigInt('The total size of the copies on the disk in bytes.')),
     reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of complete or partial files that may remain on the disk, because it was failing and could not be checked. At most 100.',
+        'Logical paths of complete or partial files that may remain on the disk. Tapegate could not check the disk because it was failing. At most 100.',
     }),
   }),
 });

@@ -31,7 +31,7 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
     isRepaired: t.exposeBoolean('isRepaired', { description: 'Whether this operation repaired the inconsistency.' }),
     needsHost: t.exposeBoolean('needsHost', {
       description:
-        'Whether the repair requires a host that mounts the restore disks: run `tapegate doctor --repair` there, or wait for an engine.',
+        'Whether the repair requires access to the restore disks. If true, run `tapegate doctor --repair` on a host that mounts them, or wait until an engine repairs the inconsistency.',
     }),
   }),
 });
@@ -72,7 +72,7 @@ builder.queryFields((t) => ({
         examined: t.field({
           type: ExaminedRowsType,
           complexity: LOOK_COMPLEXITY,
-          description: 'The number of rows checked by all pages together.',
+          description: 'The number of rows that the doctor checks for all pages together.',
           resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
         }),
         notExamined: t.string({
@@ -127,7 +127,7 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
   fields: (t) => ({
     findings: t.expose('findings', {
       type: [FindingType],
-      description: 'The findings. `isRepaired` says whether each was repaired.',
+      description: 'The findings. In each finding, `isRepaired` shows whether it was repaired.',
     }),
     next: t.string({
       ...nullable('The cursor for `after`. Null after the last page.'),

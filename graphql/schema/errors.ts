@@ -75,9 +75,14 @@ builder.objectType(LimitReachedError, {
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
     limit: t.exposeString('limit', { description: 'The name of the setting that sets the limit.' }),
-    allowed: t.exposeInt('allowed', { description: 'The maximum number that the site allows.' }),
-    present: t.exposeInt('present', { description: 'The current number, without this request.' }),
-    added: t.exposeInt('added', { description: 'The number that this request would add.' }),
+    allowed: t.exposeInt('allowed', {
+      description: 'The maximum number of the limited objects, such as requests with a pattern, for each user.',
+    }),
+    present: t.exposeInt('present', {
+      description:
+        "The user's current number of the limited objects, such as requests with a pattern, without this request.",
+    }),
+    added: t.exposeInt('added', { description: 'The number of the limited objects that this request would add.' }),
   }),
 });
 

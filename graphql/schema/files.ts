@@ -34,10 +34,11 @@ import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
 const StageType = builder.enumType('Stage', {
   description: 'The stage of a tape file.',
   values: describeValues<Stage>({
-    UNVERIFIED: 'On disk. The tape copy has not been confirmed, or the file on disk has changed since.',
+    UNVERIFIED:
+      'On disk. The tape copy has not been confirmed, or the file on disk has changed since the last confirmation.',
     ONDISK: 'On disk and on tape.',
     ONTAPE: 'Only on tape.',
-    RESTORING: 'On tape, and its recall is running.',
+    RESTORING: 'On tape, and a drive or a staging library is restoring the file.',
     RESTORED: 'On tape, with a copy on a restore disk.',
   }),
 });
@@ -45,8 +46,9 @@ const StageType = builder.enumType('Stage', {
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
   description: "The origin of a tape file's checksum.",
   values: describeValues({
-    ARCHIVE: 'Registered with the file.',
-    FIRST_RESTORE: 'Computed by the first restore from the current position, because no checksum was registered.',
+    ARCHIVE: 'The checksum was registered together with the file.',
+    FIRST_RESTORE:
+      "The first restore from the file's current position on tape computed the checksum, because none was registered.",
   }),
 });
 
@@ -108,7 +110,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
   description: 'A file in the catalogue.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    size: t.expose('size', bigInt('The size in bytes.')),
+    size: t.expose('size', bigInt('The size of the file in bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
     verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it never was.')),
     checksum: t.exposeString('checksum', {
@@ -144,7 +146,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       type: RestoreDiskType,
       nullable: true,
       description:
-        'The restore disk that contains the copy, even if the copy was changed outside Tapegate. Null if there is no copy.',
+        'The restore disk that contains the restored copy, even if the copy was changed outside Tapegate. Null if there is no restored copy.',
       resolve: (file, _args, ctx) => findDisk(ctx, file),
     }),
     restoredPath: t.string({
@@ -185,7 +187,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   tapePath: t.string({
     nullable: true,
     description:
-      "The file's path in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.",
+      'The path at which the library finds the file, if the file was renamed only in Tapegate. Null if both paths are the same. For operators and viewers.',
     // only operators and viewers may see a tape path, because path rules might hide the path's first directories
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
@@ -195,11 +197,14 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     description: 'The volume with a second copy of the file. Null if there is none.',
     resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
   }),
-  copyPosition: t.expose('copyPosition', bigIntOrNull('The position on `copyVolume`. Null if unknown.')),
+  copyPosition: t.expose(
+    'copyPosition',
+    bigIntOrNull('The position of the second copy on `copyVolume`. Null if unknown.'),
+  ),
   copyError: t.exposeString(
     'copyError',
     nullable(
-      'Why the copy on `copyVolume` could not be read. Since that failure, the file is read from `volume`. Null if no read failed.',
+      'Why the copy on `copyVolume` could not be read. Since that failure, Tapegate reads the file from `volume`. Null if no read failed.',
     ),
   ),
 }));
@@ -209,7 +214,7 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   values: describeValues({
     EXACT: 'Counts every item.',
     ESTIMATED:
-      'Exact up to 10,000 files if the database counts them in time. Otherwise an estimate, at least as high as the number counted, and `isCountEstimated` is true.',
+      'Counts up to 10,000 files exactly. If there are more files, or the database does not finish in time, returns an estimate of at least the files counted so far, and sets `isCountEstimated` to true.',
   }),
 });
 
@@ -261,7 +266,7 @@ export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): bool
 }
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
-  description: "A change of a file's stage. If `from` is null, the file's current stage.",
+  description: "A change of a file's stage. If `from` is null, the event reports the file's current stage.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
     from: t.expose('from', {
@@ -330,7 +335,7 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
     }),
     inLibrary: t.boolean({
       description:
-        'Whether the files were also renamed in the library. Only for a library that finds files by path. By default, Tapegate still uses the old paths to read the files.',
+        'Whether the files were also renamed in the library. True is allowed only for a library that finds files by path. By default, Tapegate still uses the old paths to read the files.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -348,7 +353,7 @@ const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement(
   description: 'The result of `purgeFiles`.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of purged files.' }),
-    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the purged files in bytes.')),
     kept: t.exposeInt('kept', {
       description:
         'The number of withdrawn files that were not purged, because they are on disk, or a live request contains them or waits for them.',
@@ -367,7 +372,7 @@ builder.mutationFields((t) => ({
   }),
   reinstateFiles: t.field({
     type: ChosenFilesType,
-    description: 'Restores withdrawn files to the catalogue. They join requests that wait for them.',
+    description: 'Restores withdrawn files to the catalogue. The files join the requests that wait for them.',
     errors: { types: errors },
     args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'The files to restore.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -384,7 +389,7 @@ builder.mutationFields((t) => ({
   purgeFiles: t.field({
     type: PurgedFilesType,
     description:
-      'Purges withdrawn files, so that other files can take their paths. Requests keep a record of them under a name that no catalogue file has.',
+      'Permanently removes withdrawn files from the catalogue, so that other files can use their paths. Requests still list the purged files, under a name that no file in the catalogue has.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
@@ -398,7 +403,7 @@ const DirectoryEntryType = builder.objectRef<Entry>('DirectoryEntry').implement(
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The absolute path.' }),
     isDirectory: t.exposeBoolean('isDirectory', { description: 'Whether the entry is a directory.' }),
-    size: t.expose('size', bigIntOrNull('The size in bytes. Null for a directory.')),
+    size: t.expose('size', bigIntOrNull('The size of the file in bytes. Null for a directory.')),
   }),
 });
 
@@ -428,7 +433,7 @@ builder.queryFields((t) => ({
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
         stages: t.arg({ type: [StageType], description: 'Filters by stage. Default: all stages.' }),
         withdrawn: t.arg.boolean({
-          description: 'Whether to return only withdrawn files. By default they are excluded.',
+          description: 'Whether to return only withdrawn files. By default, the list excludes withdrawn files.',
         }),
         count: t.arg({
           type: CountPrecisionType,

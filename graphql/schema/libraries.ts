@@ -28,7 +28,7 @@ const settings = createBatch(readSettings);
 builder.prismaNode('Library', {
   id: { field: 'id' },
   nullable: true,
-  description: 'A tape system. Environment settings configure the first library. Operators add others.',
+  description: 'A tape system. Environment variables configure the first library. Operators add all other libraries.',
   fields: (t) => ({
     name: t.exposeString('name', { description: 'The name. The first library is named after its type.' }),
     kind: t.exposeString('kind', { description: 'The library type, such as `directory`.' }),
@@ -47,18 +47,18 @@ builder.prismaNode('Library', {
     depthFiles: t.exposeInt(
       'depthFiles',
       nullable(
-        "For a staging library, the maximum number of files in outstanding stage requests. Null for the engine's default.",
+        'For a staging library, the maximum number of files in outstanding stage requests. If null, the engine uses its default.',
       ),
     ),
     depthBytes: t.expose(
       'depthBytes',
       bigIntOrNull(
-        "For a staging library, the maximum number of bytes in outstanding stage requests. Null for the engine's default.",
+        'For a staging library, the maximum number of bytes in outstanding stage requests. If null, the engine uses its default.',
       ),
     ),
     volumes: t.relationCount('volumes', {
       where: { retiredAt: null },
-      description: 'The number of its volumes in the catalogue, excluding retired ones.',
+      description: "The number of the library's volumes in the catalogue, excluding retired volumes.",
     }),
   }),
 });
@@ -98,22 +98,23 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
   fields: (t) => ({
     name: t.string({ required: true, description: "The library's name. It cannot be changed." }),
     kind: t.string({
-      description: 'The current library type. It cannot be changed, because another type could not read the volumes.',
+      description:
+        'The current library type. The type cannot be changed, because a library of another type could not read the volumes.',
     }),
     settings: t.string({
       description: 'The settings to change as a JSON object. Null or an empty value removes a setting.',
     }),
     drives: t.int({
       description:
-        'The number of drives. For a staging library, the number of simultaneous reads. Null leaves it unchanged.',
+        'The number of drives. For a staging library, the number of simultaneous reads. Null leaves the number unchanged.',
     }),
     depthFiles: t.int({
       description:
-        "For a staging library, the maximum number of files in outstanding stage requests. Null for the engine's default.",
+        'For a staging library, the maximum number of files in outstanding stage requests. If null, the engine uses its default.',
     }),
     depthBytes: t.field(
       bigInt(
-        "For a staging library, the maximum number of bytes in outstanding stage requests. Null for the engine's default.",
+        'For a staging library, the maximum number of bytes in outstanding stage requests. If null, the engine uses its default.',
       ),
     ),
   }),
@@ -126,7 +127,7 @@ const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').i
     demand: t.exposeString(
       'demand',
       nullable(
-        "The tape system's id for the stage request. Null if the system does not use ids, or did not return one.",
+        "The tape system's id for the stage request. Null if the tape system does not use ids, or did not return an id.",
       ),
     ),
     until: t.expose('until', timeOrNull('When the tape system removes the file from its disk. Null if unknown.')),
@@ -141,18 +142,18 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       resolve: ({ id }) => ({ type: 'Library', id }),
     }),
     name: t.exposeString('name', { description: 'The name.' }),
-    drives: t.exposeInt('drives', { description: 'The number of drives that were removed with it.' }),
+    drives: t.exposeInt('drives', { description: 'The number of drives that were removed with the library.' }),
     volumes: t.exposeInt('volumes', {
-      description: 'The number of volumes that were removed with it. They contained no files.',
+      description: 'The number of volumes that were removed with the library. These volumes contained no files.',
     }),
     stagedFiles: t.exposeInt('stagedFiles', {
       description:
-        'The number of files whose stage requests were not released. The tape system may still stage them, or keep them on its disk.',
+        'The number of files whose stage requests were not released. The tape system may still stage these files, or keep them on its disk.',
     }),
     stagedBytes: t.expose('stagedBytes', bigInt('The total size of the unreleased files in bytes.')),
     left: t.expose('left', {
       type: [StagedFileLeftType],
-      description: 'The first 1,000 unreleased files, by stage request and path.',
+      description: 'The first 1,000 unreleased files, sorted by stage request and path.',
     }),
   }),
 });
@@ -171,7 +172,7 @@ builder.mutationFields((t) => ({
   setLibrary: t.prismaField({
     type: 'Library',
     description:
-      'Changes the settings of a library. Engines apply them without a restart, and may interrupt and repeat active reads.',
+      'Changes the settings of a library. Engines apply the changes without a restart, and may interrupt and repeat active reads.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'The settings to change.' }) },
     resolve: async (query, _root, { input }, ctx) => {
@@ -211,7 +212,7 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
   description: 'A file that Tapegate has released but its library still keeps on disk.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'The logical path.' }),
-    size: t.expose('size', bigInt('The size in bytes.')),
+    size: t.expose('size', bigInt('The size of the file in bytes.')),
     until: t.expose('until', timeOrNull('When the library will remove the file from its disk. Null if unknown.')),
   }),
 });
@@ -219,10 +220,14 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
 const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implement({
   description: 'Files that a staging library is staging or has staged for Tapegate.',
   fields: (t) => ({
-    asked: t.exposeInt('asked', { description: 'The number of files with a stage request that are not on disk yet.' }),
-    ready: t.exposeInt('ready', { description: 'The number of files on disk that Tapegate can read.' }),
-    releasing: t.exposeInt('releasing', { description: 'The number of files that Tapegate is about to release.' }),
-    kept: t.exposeInt('kept', { description: 'The number of released files that are still on disk.' }),
+    asked: t.exposeInt('asked', {
+      description: 'The number of files that Tapegate has requested and the library has not staged to its disk yet.',
+    }),
+    ready: t.exposeInt('ready', { description: "The number of files on the library's disk that Tapegate can read." }),
+    releasing: t.exposeInt('releasing', {
+      description: "The number of files on the library's disk that Tapegate is about to release.",
+    }),
+    kept: t.exposeInt('kept', { description: "The number of released files that are still on the library's disk." }),
     bytes: t.expose('bytes', bigInt('The total size of all staged files and files being staged, in bytes.')),
     restUntil: t.expose(
       'restUntil',
@@ -234,7 +239,7 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
     ),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
-      description: 'The released files that the library will remove first. At most 100.',
+      description: 'The released files that the library will remove from its disk first. At most 100.',
     }),
   }),
 });

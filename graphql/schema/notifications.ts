@@ -25,7 +25,7 @@ const EventType = builder.enumType('WebhookEvent', {
     REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
     REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. Sent again when files that joined later are on disk.`,
     REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: a request finished, but some of its files failed.`,
-    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once per retention.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once, and again before a changed expiry time.`,
     REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
     QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota is used. Sent again if usage falls and then returns to 90 %.`,
   }),
@@ -36,7 +36,8 @@ const StateType = builder.enumType('WebhookMessageState', {
   values: describeValues<WebhookMessageState>({
     PENDING: 'Waiting for delivery or for a retry.',
     SENT: 'Accepted by the receiver.',
-    GIVEN_UP: 'The receiver did not accept the message for days. Enabling the webhook retries it.',
+    GIVEN_UP:
+      'Tapegate gave up, because the receiver did not accept the message for days. Enabling the webhook sends the message again.',
   }),
 });
 
@@ -112,7 +113,8 @@ const CreateInput = builder.inputType('CreateWebhookInput', {
     }),
     url: t.string({
       required: true,
-      description: 'An https URL. An address in a private network must be allowed by the site.',
+      description:
+        'An https URL. If its address is in a private network, the setting `TAPEGATE_WEBHOOK_HOSTS` must contain the address or name.',
     }),
     events: t.field({ type: [EventType], description: 'The events to receive. Default: all events.' }),
     note: t.string({ description: 'A note for users.' }),
@@ -159,7 +161,8 @@ builder.mutationFields((t) => ({
   }),
   testWebhook: t.field({
     type: WebhookType,
-    description: 'Sends a `webhook.test` message, unless one is waiting. `webhookMessages` shows the result.',
+    description:
+      'Sends a `webhook.test` message, unless an earlier one is still waiting for delivery. `webhookMessages` shows the result.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
@@ -175,7 +178,7 @@ builder.mutationFields((t) => ({
 
 const meanings: Record<MailWait, string> = {
   ENGINE: 'Waiting for an engine with a mail server (`SMTP_URL`).',
-  RETRY: 'Waiting for the next attempt, or for the current one to end.',
+  RETRY: 'Waiting for the next attempt to send the email, or for the current attempt to end.',
   USER_RATE: 'Delayed by the rate limit per user, half of `TAPEGATE_MAIL_RATE`.',
   RATE: "Delayed by the site's rate limit, `TAPEGATE_MAIL_RATE`.",
 };
@@ -187,16 +190,16 @@ const MailWaitType = builder.enumType('MailWait', {
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
   description:
-    "A user's emails that are waiting to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.",
+    "A user's emails that are waiting to be sent. If no engine with `SMTP_URL` has run for 7 days, another engine writes the emails to its log instead of sending them.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
     emails: t.exposeInt('emails', { description: 'The number of waiting emails.' }),
     since: t.expose('since', time('When the oldest waiting email was created.')),
-    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'Why the first email is delayed.' }),
-    nextAt: t.expose('nextAt', time('The earliest time at which the first email can be sent.')),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'Why the next email to the user is delayed.' }),
+    nextAt: t.expose('nextAt', time('The earliest time at which the next email can be sent.')),
     lastError: t.exposeString(
       'lastError',
-      nullable('The last error of the first email. Null if no attempt has failed.'),
+      nullable('The last error from an attempt to send the next email. Null if no attempt has failed.'),
     ),
   }),
 });

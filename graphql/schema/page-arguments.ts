@@ -30,7 +30,11 @@ interface ConnectionShape {
 class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   override onOutputFieldConfig(field: PothosOutputFieldConfig<Types>): PothosOutputFieldConfig<Types> {
     if (field.name !== 'totalCount') return field;
-    return { ...field, description: 'The total number of items in the list, counted only if selected.' };
+    return {
+      ...field,
+      description:
+        'The total number of items in the list. The database counts the items only if a query selects this field.',
+    };
   }
 
   override wrapResolve(

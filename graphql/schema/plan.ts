@@ -30,24 +30,26 @@ const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   fields: (t) => ({
     earliest: t.field({
       ...time(
-        "The end if drives read only this request's files, and staging libraries deliver as fast as they ever have.",
+        "The earliest possible end: the drives read only this request's files, and staging libraries deliver files at the highest speed recorded.",
       ),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
       ...time(
-        'The end according to the plan for the current queue, with the usual delivery times of staging libraries.',
+        'The planned end: the drives follow the plan for the current queue, and staging libraries deliver files in the usual time.',
       ),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
-      ...time('The time by which nine in ten requests have finished, even if many are made at once.'),
+      ...time(
+        'The latest likely end. Nine of ten requests finish by this time, even if many requests are created at once.',
+      ),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
 });
 
-const END_UNKNOWN = 'Why a staging library makes the end unknown. Null if it does not.';
+const END_UNKNOWN = 'If the end is unknown because of a staging library, the reason. Otherwise null.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   description: 'The current state of a drive.',
@@ -105,8 +107,11 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
       nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can mount it.'),
     ),
     isMounted: t.exposeBoolean('isMounted', { description: 'Whether a drive has mounted the volume.' }),
-    reason: t.exposeString('reason', nullable('Why the volume has this position. May be null.')),
-    problem: t.exposeString('problem', nullable('Why drives temporarily skip the volume. Null if they do not.')),
+    reason: t.exposeString('reason', nullable('Why the volume has this position in the queue. May be null.')),
+    problem: t.exposeString(
+      'problem',
+      nullable('Why drives temporarily skip the volume. Null if drives do not skip the volume.'),
+    ),
     start: t.field({
       ...timeOrNull('The planned time of the mount. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.start),
@@ -119,7 +124,7 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
 });
 
 const PlanType = builder.objectRef<Plan>('Plan').implement({
-  description: 'The current and planned work of the drives. It follows the rules by which drives choose volumes.',
+  description: 'The current and planned work of the drives. The plan follows the rules by which drives choose volumes.',
   fields: (t) => ({
     at: t.field({ ...time('When the plan was made.'), resolve: (plan) => timeOf(plan.now) }),
     drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives at the site.' }),
@@ -190,7 +195,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if unknown: a required object is suspended, no restore disk has room, or no engine is running. A copy that an engine must check, or a staging library's unknown delivery time, also makes it unknown.",
+        "The estimated end. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, or no engine is running. Also null if an engine must first check a copy on disk, or if a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -217,7 +222,7 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'The estimated end. Null if no file is waiting, or if the end is unknown, for example because the volume is suspended or no engine is running.',
+        'The estimated end. Null if no file is waiting, or if the end is unknown, for example because a volume is suspended or no engine is running.',
     }),
   }),
 });
@@ -226,7 +231,7 @@ builder.subscriptionFields((t) => ({
   requestEnd: t.field({
     type: RequestEndType,
     description:
-      "Sends a request's estimated end, and a new estimate when the plan leaves the estimated range. Completes when the request is finished.",
+      "Sends a request's estimated end. Sends a new estimate when the planned end is no longer between `earliest` and `latest` of the last estimate. Completes when the request is finished.",
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
@@ -246,7 +251,7 @@ const PriceType = builder.objectRef<Price>('Price').implement({
 
 const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').implement({
   description:
-    "A library's charge for a request, according to the library's settings. Files on its disk and files already requested from it are free.",
+    "A library's charge for a request, according to the library's settings. Files on the library's disk and files already requested from the library are free.",
   fields: (t) => ({
     library: t.exposeString('library', { description: "The library's name." }),
     files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
@@ -275,18 +280,18 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     bytesAtPrimaryPath: t.expose(
       'bytesAtPrimaryPath',
-      bigInt('The total size of the files at their primary path in bytes.'),
+      bigInt('The total size in bytes of the files that are on disk at their primary path.'),
     ),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
       description: 'The number of files that other requests are already recalling.',
     }),
     filesAlsoRequested: t.exposeInt('filesAlsoRequested', {
       description:
-        'The number of these files that other live requests of the quota also contain. Each request is charged for them.',
+        'The number of requested files that other live requests of the same quota also contain. The quota is charged for these files once for each request.',
     }),
     bytesAlsoRequested: t.expose(
       'bytesAlsoRequested',
-      bigInt('The total size of the files that other live requests contain, in bytes.'),
+      bigInt('The total size in bytes of the files that other live requests of the same quota also contain.'),
     ),
     filesToRecall: t.exposeInt('filesToRecall', {
       description:
@@ -294,7 +299,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     bytesToRecall: t.expose('bytesToRecall', bigInt('The total size of the files to recall in bytes.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
-      description: 'The number of files without a known volume. Their recalls would fail.',
+      description: 'The number of files without a known volume. The recalls of these files would fail.',
     }),
     volumes: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
     mounts: t.exposeInt('mounts', { description: 'The number of volumes that drives must mount.' }),
@@ -313,7 +318,8 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
     hasRoom: t.exposeBoolean('hasRoom', {
-      description: 'Whether the restore disks in service have room for the files to recall, within their allocations.',
+      description:
+        'Whether the restore disks in service have room for the files to recall, within the size that Tapegate may use on each disk.',
     }),
     prices: t.expose('prices', {
       type: [LibraryPriceType],
@@ -328,7 +334,7 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        "The estimated end. Null if unknown: a required object is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
+        "The estimated end. Null if the end is unknown, for example because a volume is suspended, no restore disk has room, no engine is running, or a staging library's delivery time is unknown.",
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),

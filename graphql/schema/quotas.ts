@@ -45,7 +45,9 @@ const QuotaType = builder.prismaNode('Quota', {
       ...bigInt('The number of bytes that live requests use.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
-    email: t.exposeString('email', { description: 'The default address for emails about requests. May be empty.' }),
+    email: t.exposeString('email', {
+      description: "The default address for emails about the user's requests. May be empty.",
+    }),
     notes: t.exposeString('notes', { description: 'Notes for operators. May be empty.' }),
     weight: t.exposeFloat('weight', {
       description: "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time.",
@@ -57,7 +59,7 @@ const QuotaType = builder.prismaNode('Quota', {
     requests: t.connection(
       {
         type: RequestType,
-        description: 'All requests, newest first, including ended ones.',
+        description: 'All requests of the quota, newest first, including ended requests.',
         complexity: pageComplexity,
         resolve: async ({ id }, args, ctx, info) => {
           const page = await resolveInnerPage({ ctx, info, parentId: id }, requests, args);
@@ -70,7 +72,11 @@ const QuotaType = builder.prismaNode('Quota', {
 });
 
 builder.prismaObjectField(RequestType, 'quota', (t) =>
-  t.field({ type: QuotaType, description: 'The quota that is charged.', resolve: ({ quota }) => quota }),
+  t.field({
+    type: QuotaType,
+    description: 'The quota that is charged for the request.',
+    resolve: ({ quota }) => quota,
+  }),
 );
 
 const SetQuotaInput = builder.inputType('SetQuotaInput', {
@@ -78,7 +84,9 @@ const SetQuotaInput = builder.inputType('SetQuotaInput', {
   fields: (t) => ({
     user: t.string({ required: true, description: "The user's name." }),
     size: t.field(bigInt("The quota's size in bytes. Required for a new quota.")),
-    email: t.string({ description: 'The default address for emails about requests. Empty for none.' }),
+    email: t.string({
+      description: "The default address for emails about the user's requests. An empty string means no address.",
+    }),
     notes: t.string({ description: 'Notes for operators.' }),
     weight: t.float({
       description:
@@ -93,7 +101,7 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
     user: t.exposeString('user', { description: "The user's name." }),
     tokens: t.exposeInt('tokens', {
       description:
-        "The number of tokens that were revoked or restricted: the user's own, and tokens of services that acted for the user.",
+        "The number of tokens that were revoked or restricted: the user's own tokens, and the tokens of services that acted for the user.",
     }),
     memberOf: t.exposeStringList('memberOf', {
       description: 'The users whose quotas lost the removed user as a member.',
@@ -108,7 +116,8 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
 builder.mutationFields((t) => ({
   setQuota: t.field({
     type: QuotaType,
-    description: 'Creates or changes a quota. A size below the used bytes only prevents new requests.',
+    description:
+      'Creates or changes a quota. If the new size is less than the used bytes, live requests keep their files, but new requests are rejected.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'The quota and its new values.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
@@ -194,7 +203,7 @@ const filesBelowOf = createBatch(readFilesBelow);
 // not a prismaObject, because Prisma would query a rule that the mutation `removePathRule` has already deleted
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
-    'A rule that allows callers to perform an action on the files below a prefix. Only the longest matching prefix with rules for the action counts. Without rules, all callers may perform it. Rules do not apply to operators and viewers.',
+    'A rule that allows callers to perform an action on the files below a prefix. Only the longest matching prefix with rules for the action counts. If no prefix of the path has a rule for the action, all callers may perform the action. Rules do not apply to operators and viewers.',
   fields: (t) => ({
     prefix: t.string({
       description: 'The prefix. `/` is the whole catalogue.',
@@ -272,7 +281,9 @@ const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
     requests: t.exposeInt('requests', {
       description: 'The number of changed requests: those that belonged to the user or mentioned the user.',
     }),
-    emails: t.exposeInt('emails', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
+    emails: t.exposeInt('emails', {
+      description: 'The number of changed emails. Emails that were waiting to be sent are not sent.',
+    }),
     tokens: t.exposeInt('tokens', {
       description: "The number of revoked tokens with the user's name, regardless of their role.",
     }),
@@ -284,7 +295,7 @@ builder.mutationFields((t) => ({
   setMember: t.field({
     type: MemberType,
     description:
-      'Adds a member to a quota, or changes whether the member manages it. For the user of the quota, its managers and operators.',
+      'Adds a member to a quota, or changes whether the member manages it. Allowed for the user of the quota, the managers of the quota, and operators.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SetMemberInput, required: true, description: 'The member.' }) },
     resolve: (_root, { input }, ctx) => setMember(ctx, input),

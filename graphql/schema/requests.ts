@@ -99,21 +99,23 @@ export const RequestType = builder.prismaNode('Request', {
     maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
     maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum number of bytes. Null for no limit.')),
     tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
-    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null before that.')),
+    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null until it ends.')),
     firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
-    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until then.')),
+    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When the request finished. Null until it finishes.')),
     restoredBelow: t.stringList({
       description:
-        "The mount points below which its files are at their logical paths. Empty if a file was renamed; use each file's `restoredPath` instead.",
+        "The mount points of the restore disks for the request's files. Each file is at the mount point followed by its logical path. Empty if a file was renamed: use each file's `restoredPath` instead.",
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files, excluding released ones.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
-    filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('The total size of its files in bytes.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of its files on disk in bytes.')),
+    filesTotal: t.exposeInt('filesTotal', {
+      description: 'The number of files in the request, excluding released files.',
+    }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files in the request that are on disk.' }),
+    filesFailed: t.exposeInt('filesFailed', { description: 'The number of files in the request that failed.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('The total size in bytes of the files in the request.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt("The total size in bytes of the request's files on disk.")),
     filesUnknown: t.int({
-      description: 'The number of its paths that the catalogue does not contain.',
+      description: 'The number of requested paths that the catalogue does not contain.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.unknown ?? 0,
     }),
     filesRefused: t.int({
@@ -121,7 +123,7 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.refused ?? 0,
     }),
     summary: t.string({
-      description: 'A summary of its progress, such as `18 of 20 files; 2 unresolved paths`.',
+      description: "A summary of the request's progress, such as `18 of 20 files; 2 unresolved paths`.",
       resolve: async (request, _args, ctx) => summarize(request, await unresolvedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({
@@ -130,16 +132,18 @@ export const RequestType = builder.prismaNode('Request', {
     }),
     hasMoreExcluded: t.boolean({
       description:
-        'Whether the request excludes other files, not counted in `filesRefused` or `filesOverLimit`. They join when there is room.',
+        'Whether Tapegate excluded even more files from the request than `filesRefused` and `filesOverLimit` count. These files join the request when there is room.',
       // a size of 0 means that the size is unknown
       resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0,
     }),
     filesAtPrimaryPath: t.int({
-      description: 'The number of its files on disk at their primary path, which is not on a restore disk.',
+      description:
+        'The number of files in the request that are on disk at their primary path, which is not on a restore disk.',
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),
     filesReleased: t.int({
-      description: 'The number of files released before the request ended. Other counts exclude them.',
+      description:
+        'The number of files that were released before the request ended. The other counts exclude these files.',
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
     priority: t.exposeInt('priority', {
@@ -201,18 +205,18 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
     label: t.string({ description: 'A name for the request. Default: the pattern or the first path.' }),
     maxFiles: t.int({
       description:
-        'The maximum number of files. Fails if more files match now. Excess files that appear later are excluded.',
+        'The maximum number of files. The mutation fails if more files match now. Files that appear later and exceed the maximum do not join the request.',
     }),
     maxBytes: t.field(
       bigInt(
-        'The maximum number of bytes. Fails if the files are larger now. Excess files that appear later are excluded.',
+        'The maximum number of bytes. The mutation fails if the files are larger now. Files that appear later and exceed the maximum do not join the request.',
       ),
     ),
     notifyOnFirstFile: t.string({
-      description: "The address to notify when the first file is on disk. Empty for the quota's address.",
+      description: "The address to notify when the first file is on disk. An empty string means the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: "The address to notify when the request has finished. Empty for the quota's address.",
+      description: "The address to notify when the request has finished. An empty string means the quota's address.",
     }),
   }),
 });
@@ -221,7 +225,7 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({ description: "If set, must be the request's quota." }),
+    quota: t.string({ description: "If given, the mutation fails unless the request belongs to this user's quota." }),
     retention: t.field(
       time('The new expiry time. A time in the past ends the request; a future time revives an ended one.'),
     ),
@@ -234,10 +238,11 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
     ),
     notifyOnFirstFile: t.string({
       description:
-        "The address to notify when the first file is on disk. Null for none, empty for the quota's address.",
+        "The address to notify when the first file is on disk. Null means no email. An empty string means the quota's address.",
     }),
     notifyOnLastFile: t.string({
-      description: "The address to notify when the request has finished. Null for none, empty for the quota's address.",
+      description:
+        "The address to notify when the request has finished. Null means no email. An empty string means the quota's address.",
     }),
   }),
 });
@@ -249,11 +254,11 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: "The request's id." }),
     state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
-    filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('The total size of its files in bytes.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The total size of its files on disk in bytes.')),
+    filesTotal: t.exposeInt('filesTotal', { description: 'The number of files in the request.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files in the request that are on disk.' }),
+    filesFailed: t.exposeInt('filesFailed', { description: 'The number of files in the request that failed.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('The total size in bytes of the files in the request.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt("The total size in bytes of the request's files on disk.")),
     eta: t.expose(
       'eta',
       timeOrNull('The estimated end, based on the rate so far. Null if unknown, or if recalls are suspended.'),
@@ -338,7 +343,7 @@ builder.prismaObjectFields('Request', (t) => ({
   files: t.connection({
     type: RequestFileType,
     complexity: pageComplexity,
-    description: 'The files in the order in which they joined.',
+    description: 'The files in the order in which they joined the request.',
     args: {
       states: t.arg({
         type: [RequestFileStateType],
@@ -356,7 +361,7 @@ builder.prismaObjectFields('Request', (t) => ({
   }),
   unresolved: t.connection({
     type: UnresolvedPathType,
-    description: 'The paths without a file, in the order in which they joined.',
+    description: 'The paths without a file, in the order in which they joined the request.',
     complexity: pageComplexity,
     resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
   }),
@@ -392,12 +397,14 @@ builder.prismaObjectFields('RequestFile', (t) => ({
   lastErrorClass: t.field({
     type: ErrorClassType,
     nullable: true,
-    description: 'The class of the last error. Null if there was none.',
+    description: 'The class of the last error. Null if there was no error.',
     resolve: async (requestFile, _args, ctx) =>
       requestFile.errorClass ?? (await triesOf(ctx, requestFile))?.errorClass ?? null,
   }),
   lastError: t.string({
-    ...nullable('The last error, or why the next attempt is delayed or the file failed. Null if none applies.'),
+    ...nullable(
+      'The last error, or the reason why the file failed or the next attempt is delayed. Null without an error or a delay.',
+    ),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
   nextTry: t.field({
@@ -421,7 +428,7 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Input of `retryRequest`.',
   fields: (t) => ({
     id: t.int({ required: true, description: "The request's `requestId`." }),
-    quota: t.string({ description: "If set, must be the request's quota." }),
+    quota: t.string({ description: "If given, the mutation fails unless the request belongs to this user's quota." }),
   }),
 });
 
@@ -442,7 +449,8 @@ builder.mutationFields((t) => ({
   }),
   cancelRequest: t.field({
     type: RequestType,
-    description: 'Cancels a request, releases its files and ends its charge. Cancelling it again changes nothing.',
+    description:
+      'Cancels a request, releases its files and ends its charge to the quota. Cancelling a request twice changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: "The request's `requestId`." }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
@@ -463,7 +471,7 @@ builder.mutationFields((t) => ({
   releaseFiles: t.field({
     type: RequestType,
     description:
-      'Releases files before their request ends, and ends their charge. They never rejoin the request. Releasing them again changes nothing. Fails if the request has ended.',
+      'Releases files before their request ends. The quota is no longer charged for the files, and they never rejoin the request. Releasing a file twice changes nothing. Fails if the request has ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'The files to release.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),

@@ -50,7 +50,7 @@ const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').i
     }),
     hasMore: t.exposeBoolean('hasMore', {
       description:
-        'Whether other requests may have changed too. If true, the client should reload its lists. True in the first notification.',
+        'Whether other requests may have changed too. If true, the client should reload its lists. Always true in the first notification.',
     }),
   }),
 });
@@ -82,22 +82,24 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     filesRestored: t.exposeInt('filesRestored', { description: 'The number of files restored to a restore disk.' }),
     bytesRestored: t.expose('bytesRestored', bigInt('The total size of the restored files in bytes.')),
     filesFailed: t.exposeInt('filesFailed', {
-      description: 'The number of failed request files. A file counts once for each request that waits for it.',
+      description: 'The number of files that failed. A file counts once for each request that waited for the file.',
     }),
     filesWaiting: t.exposeInt(
       'filesWaiting',
-      nullable('The number of waiting files at one time in the period; for an hour, the mean. Null if unknown.'),
+      nullable(
+        'The number of waiting files at one time in a period of five minutes, or the mean in a period of an hour. Null if unknown.',
+      ),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
       nullable(
-        'The longest wait in the queue in seconds, at one time in the period; for an hour, the maximum. Null if unknown.',
+        'The longest wait in the queue in seconds: at one time in a period of five minutes, or the maximum in a period of an hour. Null if unknown.',
       ),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
       nullable(
-        'The number of drives with a mounted volume at one time in the period; for an hour, the mean. Null if unknown.',
+        'The number of drives with a mounted volume at one time in a period of five minutes, or the mean in a period of an hour. Null if unknown.',
       ),
     ),
     drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
@@ -145,7 +147,7 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
       description: 'Whether the process reported recently. A killed process stops reporting.',
     }),
     lagSeconds: t.exposeFloat('lagSeconds', {
-      description: 'How far the process was behind the event feed at its last report, in seconds.',
+      description: 'How many seconds the process was behind the event feed when it last reported.',
     }),
   }),
 });
@@ -154,7 +156,7 @@ builder.queryFields((t) => ({
   fence: t.string({
     nullable: true,
     description:
-      'Returns why this Tapegate is fenced: it is a copy, or another Tapegate has taken over its restore disks. Until `tapegate takeover`, it accepts requests, but does not restore, remove or send anything. Null if it is not fenced.',
+      'Returns why this Tapegate is fenced: its database is a copy, or another Tapegate has taken over the restore disks. A fenced Tapegate accepts requests, but restores, removes and sends nothing until an operator runs `tapegate takeover`. Null if this Tapegate is not fenced.',
     resolve: (_root, _args, ctx) => readFence(ctx),
   }),
   history: t.field({

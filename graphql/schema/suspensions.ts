@@ -40,14 +40,16 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
       description: 'Whether the object is a volume, drive, user, library, restore disk or the clock.',
     }),
     name: t.exposeString('name', {
-      description: 'The name of the volume, drive or library; the user; or the mount point.',
+      description: 'The name of the volume, drive, library or user, or the mount point of the restore disk.',
     }),
     mode: t.expose('mode', { type: ModeType, description: 'Whether running work is stopped or may finish.' }),
     reason: t.exposeString('reason', { description: 'The reason shown to users and operators. May be empty.' }),
     since: t.expose('since', time('When the object was suspended.')),
     nextTry: t.expose(
       'nextTry',
-      timeOrNull('When an engine will try the object again. Null if it stays suspended until an operator resumes it.'),
+      timeOrNull(
+        'When an engine will try the object again. Null if the object stays suspended until an operator resumes it.',
+      ),
     ),
   }),
 });
@@ -113,7 +115,7 @@ const SuspendInput = builder.inputType('SuspendInput', {
     }),
     name: t.string({
       required: true,
-      description: 'The name of the volume, drive or library; the user; or the mount point.',
+      description: 'The name of the volume, drive, library or user, or the mount point of the restore disk.',
     }),
     mode: t.field({ type: ModeType, required: true, description: 'Whether running work is stopped or may finish.' }),
     reason: t.string({ description: 'The reason shown to users and operators.' }),
@@ -130,7 +132,7 @@ const ResumeInput = builder.inputType('ResumeInput', {
     }),
     name: t.string({
       required: true,
-      description: 'The name of the volume, drive or library; the user; or the mount point.',
+      description: 'The name of the volume, drive, library or user, or the mount point of the restore disk.',
     }),
   }),
 });

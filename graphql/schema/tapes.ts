@@ -34,29 +34,35 @@ export const VolumeType = builder.prismaNode('Volume', {
     medium: t.exposeString('medium', {
       description: 'The cost model for the plan: `lto-8`, `lto-9`, or `linear` if none was set.',
     }),
-    library: t.relation('library', { description: 'The library that contains it.' }),
-    drive: t.relation('drive', nullable('The drive in which it is mounted. Null if it is not mounted.')),
+    library: t.relation('library', { description: 'The library that contains the volume.' }),
+    drive: t.relation(
+      'drive',
+      nullable('The drive in which the volume is mounted. Null if the volume is not mounted.'),
+    ),
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
-      description: 'The number of files waiting to be read from it.',
+      description: 'The number of files waiting to be read from the volume.',
     }),
     files: t.int({
-      description: 'The number of files on it. For viewers and operators.',
+      description: 'The number of files on the volume. For viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
-      ...bigInt('The total size of the files on it in bytes. For viewers and operators.'),
+      ...bigInt('The total size of the files on the volume in bytes. For viewers and operators.'),
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
     retiredAt: t.expose(
       'retiredAt',
       timeOrNull(
-        'When it was retired. A retired volume contains no files, and gets no new ones. Null if it is in use.',
+        'When the volume was retired. A retired volume contains no files, and Tapegate adds no files to it. Null if the volume is in use.',
       ),
     ),
-    retiredReason: t.exposeString('retiredReason', nullable('Why it was retired. Null if no reason was given.')),
+    retiredReason: t.exposeString(
+      'retiredReason',
+      nullable('Why the volume was retired. Null if no reason was given.'),
+    ),
   }),
 });
 
@@ -66,7 +72,7 @@ builder.prismaNode('Drive', {
   description: 'A tape drive. For a staging library, one of its simultaneous reads.',
   fields: (t) => ({
     name: t.exposeString('name', { description: "The drive's name in its engine." }),
-    library: t.relation('library', { description: 'The library that contains it.' }),
+    library: t.relation('library', { description: 'The library that contains the drive.' }),
     volume: t.relation('volume', nullable('The mounted volume. Null if there is none.')),
     isClaimed: t.boolean({
       description: 'Whether a running engine claims the drive.',
@@ -74,7 +80,7 @@ builder.prismaNode('Drive', {
     }),
     host: t.string({
       ...nullable(
-        'The host of its engine. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
+        'The host of the engine that claims the drive. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
       ),
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
@@ -109,7 +115,9 @@ builder.queryFields((t) => ({
 const SetVolumeInput = builder.inputType('SetVolumeInput', {
   description: 'Input of `setVolume`. Requires exactly one of `names` and `all`.',
   fields: (t) => ({
-    names: t.stringList({ description: 'The names of the volumes. If one is unknown, nothing changes.' }),
+    names: t.stringList({
+      description: 'The names of the volumes. If one name is unknown, the mutation fails and changes no volume.',
+    }),
     all: t.boolean({ description: 'Whether to change all volumes.' }),
     medium: t.string({ required: true, description: 'The cost model: `lto-8`, `lto-9` or `linear`.' }),
   }),
@@ -127,9 +135,9 @@ export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').imp
   description: 'The files affected by a catalogue change.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     requests: t.exposeInt('requests', {
-      description: 'The number of live requests that contain one of the files or wait for one.',
+      description: 'The number of live requests that contain, or wait for, at least one of the files.',
     }),
   }),
 });
@@ -138,13 +146,13 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
   description: 'The files that had a first or second copy on a retired volume, including files withdrawn earlier.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'The number of files.' }),
-    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
+    bytes: t.expose('bytes', bigInt('The total size of the files in bytes.')),
     elsewhere: t.exposeInt('elsewhere', { description: 'The number of files that are now read from another copy.' }),
     withdrawn: t.exposeInt('withdrawn', {
       description: 'The number of files that were withdrawn, because they had no other copy.',
     }),
     requests: t.exposeInt('requests', {
-      description: 'The number of live requests that contain one of the files or wait for one.',
+      description: 'The number of live requests that contain, or wait for, at least one of the files.',
     }),
   }),
 });
@@ -159,7 +167,7 @@ const MoveVolumeInput = builder.inputType('MoveVolumeInput', {
     to: t.string({
       required: true,
       description:
-        'The name of the volume with the copies. If it does not exist, it is created in the same library with the same cost model.',
+        'The name of the volume with the copies. If the volume does not exist, Tapegate creates it in the same library with the same cost model.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -174,7 +182,7 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
     }),
     withdraw: t.boolean({
       description:
-        'Whether to withdraw files without another copy. By default, a volume with such files is not retired.',
+        'Whether to withdraw files without another copy. By default, the mutation fails if the volume contains such files.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),

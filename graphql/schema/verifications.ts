@@ -15,13 +15,18 @@ const VerificationType = builder.prismaObject('Verification', {
     at: t.expose('at', time('When the last attempt failed.')),
     nextTry: t.expose(
       'notBefore',
-      timeOrNull('The earliest time of the next attempt. Null if it is not retried automatically.'),
+      timeOrNull(
+        'The earliest time of the next attempt. Null if Tapegate does not retry the verification automatically.',
+      ),
     ),
   }),
 });
 
 builder.prismaObjectField('TapeFile', 'verification', (t) =>
-  t.relation('verification', nullable('The failed verification of its tape copy. Null if there is none.')),
+  t.relation(
+    'verification',
+    nullable("The failed verification of the file's tape copy. Null if no verification failed."),
+  ),
 );
 
 const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
@@ -50,11 +55,11 @@ builder.mutationFields((t) => ({
     args: {
       match: t.arg.string({
         required: true,
-        description: 'A plain, case-sensitive substring. Empty for all files.',
+        description: 'A plain, case-sensitive substring of the path. An empty string matches all files.',
       }),
       staged: t.arg.boolean({
         description:
-          'Whether to include staging libraries, which are otherwise verified only on demand. Each verification may require a mount or cost money.',
+          'Whether to also verify files that Tapegate has never verified because they are in a staging library. Reading each of these files may require a mount or cost money.',
       }),
     },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),
