@@ -180,11 +180,11 @@ function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
     ],
     [
       twice !== undefined,
-      `TAPEGATE_OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
+      `TAPEGATE_OIDC_ISSUER contains several issuers with the address ${twice}: keep one of them, because Tapegate could not distinguish their users`,
     ],
     [
       (auth.has('proxy') || auth.has('certificate')) && listProxies(proxies).length === 0,
-      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the only senders whose headers are trusted',
+      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the addresses of the proxies whose headers the gateway trusts',
     ],
   ];
   return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
@@ -206,12 +206,12 @@ export const settingsOfMethods = {
 
 /** Settings that grant many rights if they are empty, for example because of an unset variable in a compose file. */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
-  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; "none" closes them' },
-  { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
+  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all read endpoints are open; set "none" to close them' },
+  { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller has the role user' },
   {
     variable: 'TAPEGATE_PROXY_ROLES',
     methods: ['proxy', 'certificate'],
-    effect: 'every authenticated caller is a user',
+    effect: 'every authenticated caller has the role user',
   },
 ];
 

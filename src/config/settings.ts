@@ -76,7 +76,7 @@ const words = parsed(values.parseList, 'a list of names or URLs');
 const word = z.string().regex(/^\S+$/, 'a name without spaces');
 const roles = parsed(
   values.parseRoles,
-  'a list of user=, viewer= or operator=, each followed by a group, or by user: and a name',
+  'a list of roles with a group or user, such as operator=/tapes/ops,viewer=user:ada',
 );
 
 const legacy = z.string().transform((value, ctx): readonly values.LegacyRule[] => {
@@ -84,7 +84,7 @@ const legacy = z.string().transform((value, ctx): readonly values.LegacyRule[] =
   return value.split(',').flatMap((entry) => {
     const rules = values.parseLegacyEntry(entry.trim());
     if (typeof rules !== 'string') return rules;
-    ctx.addIssue(explained(`none or a list: ${rules}`));
+    ctx.addIssue(explained(`the word none or a list: ${rules}`));
     return [];
   });
 });
@@ -94,7 +94,7 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
     const users = values.parseCertUsers(readFileSync(file, 'utf8'));
     if (typeof users !== 'number') return users;
     ctx.addIssue(
-      explained(`a file with a quoted subject and a user on each line; line ${users} of ${file} does not match`),
+      explained(`a file in which each line contains a quoted subject and a user; line ${users} of ${file} does not`),
     );
   } catch (error) {
     ctx.addIssue(explained(`a readable file: ${messageOf(error)}`));
@@ -113,7 +113,9 @@ const secretFile = z.string().transform((file, ctx): string => {
     const secret = readFileSync(file, 'utf8').trim();
     if (secret.length >= LEAST_SECRET && /^[\x21-\x7e]+$/.test(secret)) return secret;
     ctx.addIssue(
-      explained(`a file with a secret of at least ${LEAST_SECRET} characters without spaces: openssl rand -hex 32`),
+      explained(
+        `a file with a secret of at least ${LEAST_SECRET} characters without spaces: create one with openssl rand -hex 32`,
+      ),
     );
   } catch (error) {
     ctx.addIssue(explained(`a readable file: ${messageOf(error)}`));
@@ -140,10 +142,10 @@ const access = z.object({
     '`oidc`: claims that may contain the groups. The gateway uses the first claim that a token has',
   ),
   oidcRoles: listed('TAPEGATE_OIDC_ROLES', roles, []).describe(
-    '`oidc`: list of roles (`user`, `viewer`, `operator`), each for a group or for `user:` and a name, such as `operator=/tapes/ops,viewer=user:ada`. Every authenticated caller has the role `user`, unless the list contains `user=`',
+    '`oidc`: list of roles (`user`, `viewer`, `operator`), each with the group or the user that has the role, such as `operator=/tapes/ops,viewer=user:ada`. Every authenticated caller has the role `user`, unless the list contains `user=`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    "`oidc`: public client of `tapegate login` (device flow, RFC 8628) and of the dashboard (code flow with PKCE). For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as redirect URI, or for each of several issuers that URL followed by `?issuer=` and the encoded issuer URL. The issuer must allow requests from the dashboard's origin, and its token endpoint must have the issuer's origin",
+    "`oidc`: public client of `tapegate login` (device flow, RFC 8628) and of the dashboard (code flow with PKCE). For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as the redirect URI. If there are several issuers, append `?issuer=` and the encoded URL of the issuer to the URI. The issuer must allow requests from the dashboard's origin, and its token endpoint must have the issuer's origin",
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
@@ -153,7 +155,7 @@ const access = z.object({
     ),
     { ranges: [], sockets: [] },
   ).describe(
-    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. The gateway accepts a client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and a user only from a proxy. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
+    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. Only from these proxies does the gateway accept the headers for the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and the user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
   ),
   proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
     'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file when it starts. A proxy on a Unix socket needs no secret',
@@ -187,7 +189,7 @@ const telemetry = z.object({
     'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
-    'additional port for metrics, without authentication: a port on 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. Port 0 takes a free port and logs its number ([Metrics](metrics.md))',
+    'additional port for metrics, without authentication: a port on 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. With port 0, the gateway takes a free port and logs the number of the port ([Metrics](metrics.md))',
   ),
 });
 
@@ -195,26 +197,26 @@ const MOST = 999_999_999;
 
 const limits = z.object({
   rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
-    'maximum number of requests per minute from one caller (429 above it). `RateLimit` and `RateLimit-Policy` report how many are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
+    'maximum number of requests per minute from one caller (status 429 above the maximum). The headers `RateLimit` and `RateLimit-Policy` report how many requests are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
   ),
   streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
-    'maximum number of open event streams (503 above it). One caller may open a fifth of them (429 above it)',
+    'maximum number of open event streams (status 503 above the maximum). One caller may open a fifth of them (status 429 above that)',
   ),
   requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
-    'maximum number of files in a request (400 above it). Files that appear later do not join a full request. Set the same limit for engines',
+    'maximum number of files in a request (status 400 above the maximum). Files that appear later do not join a full request. Set the same limit for engines',
   ),
   patternLength: setting('TAPEGATE_PATTERN_LENGTH', integer(1, 2048), '1').describe(
-    'minimum number of characters in a pattern (400)',
+    'minimum number of characters in a pattern. The gateway rejects shorter patterns (status 400)',
   ),
   mailTo: setting(
     'TAPEGATE_MAIL_TO',
-    parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
+    parsed(values.parseMailTo, 'the word anywhere or quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
-    "addresses to which users may send emails (400 for others): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
+    "addresses to which users may send emails (status 400 for other addresses). `anywhere`: all addresses. `quota`: only the quota's own address. A list of domains such as `example.org,example.com`: the quota's own address, and addresses in these domains",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    "maximum number of emails per minute, at most half of them for one user's quota. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
+    "maximum number of emails per minute, at most half of them for one user's quota. Tapegate delays further emails, and then sends one email of each user in turn (`tapegate mail` lists delayed emails)",
   ),
 });
 
@@ -246,13 +248,13 @@ export const schema = z.object({
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', directory, LIBRARY_DIR).describe(
-    "engines: directory that the host's administrator fills, with `programs` that libraries may run and `secrets` that libraries may send ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
+    "engines: directory in which the host's administrator puts the `programs` that libraries may run and the `secrets` that libraries may send ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to this host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If an engine with `SMTP_URL` has run in the last 7 days, the emails wait for such an engine; otherwise, they are only logged',
+    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to a mail server on the same host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). If unset, the engine does not send emails. If another engine with `SMTP_URL` has run in the last 7 days, the emails wait for an engine with `SMTP_URL`. If not, the engine only logs the emails',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',
@@ -260,7 +262,7 @@ export const schema = z.object({
     'tapegate@localhost',
   ).describe('sender address of emails'),
   leaveSeconds: setting('TAPEGATE_LEAVE_SECONDS', integer(0, 3600), '0').describe(
-    'seconds for which a stopping gateway still accepts requests while `/health/ready` returns 503, so that load balancers remove it. Use a little more than two intervals of their checks',
+    'seconds for which a stopping gateway still accepts requests while `/health/ready` returns 503, so that load balancers remove the gateway. Set a little more than two health check intervals of the load balancer',
   ),
   eventDays: setting('TAPEGATE_EVENT_DAYS', days(1), '30').describe(
     'days for which events are stored. A client that resumes after an older event gets `EVENTS_GONE`',
@@ -269,7 +271,7 @@ export const schema = z.object({
     'days for which the emails and the WLCG stage request of an ended request are stored',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    'engines: how many hours before a request expires Tapegate sends an email, to the last-file address or else the first-file address. 0: no email. A request with a shorter retention gets no email',
+    "engines: hours before the expiry of a request at which Tapegate sends an email to the request's last-file address, or to its first-file address if it has no last-file address. 0: no email. A request with a shorter retention gets no email",
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
@@ -332,7 +334,7 @@ export const schema = z.object({
     parsed(
       (value) =>
         value === 'none' ? new Set<'dashboard' | 'graphiql'>() : values.parseWords(value, ['dashboard', 'graphiql']),
-      'none, or a list of dashboard, graphiql',
+      'a list of dashboard and graphiql, or the word none',
     ),
     'dashboard,graphiql',
   ).describe('list of pages for browsers: `dashboard` at `/`, `graphiql` at `/graphql`; or `none`'),
@@ -340,7 +342,7 @@ export const schema = z.object({
     '`off`: reject introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
-    'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects all other documents (403), except documents of authenticated operators',
+    'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects a document that is not in the file (status 403), unless an authenticated operator sends it',
   ),
   transfer: z.object({
     siteName: optional(

@@ -92,6 +92,6 @@ test('an operator may create a token for a user of an issuer', async () => {
 test('issuers whose users would have the same names are refused', () => {
   const TAPEGATE_OIDC_ISSUER = 'https://sso.example.org/a,https://SSO.example.org:443/a/';
   expect(() => readConfig({ TAPEGATE_AUTH: 'oidc', TAPEGATE_OIDC_AUDIENCE: AUDIENCE, TAPEGATE_OIDC_ISSUER })).toThrow(
-    'TAPEGATE_OIDC_ISSUER contains several issuers with the address sso.example.org/a: their users could not be distinguished',
+    'TAPEGATE_OIDC_ISSUER contains several issuers with the address sso.example.org/a: keep one of them, because Tapegate could not distinguish their users',
   );
 });

@@ -238,11 +238,15 @@ test.each(['127.0.0.1', '192.0.2.7 ::1', '0.0.0.0/0', 'unix:/run/tapegate/proxy.
 );
 
 test.each<[content: string, mode: number, fault: string]>([
-  ['short', 0o600, 'a file with a secret of at least 16 characters without spaces: openssl rand -hex 32'],
+  [
+    'short',
+    0o600,
+    'a file with a secret of at least 16 characters without spaces: create one with openssl rand -hex 32',
+  ],
   [
     'a secret with some spaces',
     0o600,
-    'a file with a secret of at least 16 characters without spaces: openssl rand -hex 32',
+    'a file with a secret of at least 16 characters without spaces: create one with openssl rand -hex 32',
   ],
   ['a-secret-of-the-proxy', 0o604, 'a file that other users cannot read: run chmod o= '],
 ])('TAPEGATE_PROXY_SECRET_FILE with %j and mode %o is a fault', (content, mode, fault) => {
@@ -263,15 +267,15 @@ test('with TAPEGATE_AUTH unset, the settings of a way to sign in are faults', ()
 test.each([
   ['TAPEGATE_AUTH', {}, 'the gateway is open to every caller'],
   ['TAPEGATE_AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
-  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all read endpoints are open; "none" closes them'],
-  ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
-  ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
+  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all read endpoints are open; set "none" to close them'],
+  ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller has the role user'],
+  ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller has the role user'],
 ])('an empty %s is a fault with %j', (name, env, effect) => {
   expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: without it, ${effect}`]);
   expect(() => readAsEngine({ ...env, [name]: '' })).not.toThrow();
 });
 
-const list = 'TAPEGATE_LEGACY must be none or a list:';
+const list = 'TAPEGATE_LEGACY must be the word none or a list:';
 const all6 =
   'read, all, GET /requests, GET /requests/{id}, GET /files, GET /quota/{user}, POST /requests, PUT /requests/{id}';
 const range = 'is not an address or a range such as 192.0.2.0/24 or 2001:db8::/32';
@@ -282,7 +286,7 @@ test.each([
   ['read from 192.0.2.300', [`${list} "192.0.2.300" in "read from 192.0.2.300" ${range}`]],
   ['all, read from 192.0.2.1 192.0.2.0/33', [`${list} "192.0.2.0/33" in "read from 192.0.2.1 192.0.2.0/33" ${range}`]],
   ['read from', [`${list} "read from" has no address after "from"`]],
-  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" contains "from" 2 times`]],
+  ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" contains "from" 2 times, but once is allowed`]],
   ['read,', [`${list} an entry is empty`]],
   [
     'get /requests/{id}, none',
@@ -336,9 +340,9 @@ test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user 
   writeFileSync(file, '# users\n"/CN=Ada" ada\n');
   expect(faultOf()).toEqual([]);
   writeFileSync(file, '"/CN=Ada" ada\n/CN=Bob bob\n');
-  const line = `line 2 of ${file} does not match`;
+  const line = `line 2 of ${file} does not`;
   expect(faultOf()).toEqual([
-    `TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user on each line; ${line}`,
+    `TAPEGATE_PROXY_CERT_USERS must be a file in which each line contains a quoted subject and a user; ${line}`,
   ]);
 });
 
@@ -414,10 +418,10 @@ test.each<[name: string, must: string, values: string[]]>([
   ],
   [
     'TAPEGATE_MAIL_TO',
-    'anywhere, quota, or a list of domains such as example.org,example.com',
+    'the word anywhere or quota, or a list of domains such as example.org,example.com',
     ['a@b.c', 'nowhere', 'a.b,'],
   ],
-  ['TAPEGATE_PAGES', 'none, or a list of dashboard, graphiql', ['off', 'dashboard,none']],
+  ['TAPEGATE_PAGES', 'a list of dashboard and graphiql, or the word none', ['off', 'dashboard,none']],
   [
     'TAPEGATE_METRICS_LISTEN',
     'a port, or an address and a port such as 0.0.0.0:9464',
