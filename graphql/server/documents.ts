@@ -161,7 +161,7 @@ function limitCounts(context: ValidationContext): ASTVisitor {
       const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
       const found = ofRoot(selectionSet);
-      const says = `the query counts the items of ${found} root lists, but at most ${MAX_COUNTS} counts are allowed`;
+      const says = `the query requests the total count of ${found} root lists, but at most ${MAX_COUNTS} are allowed`;
       if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
     },
   };

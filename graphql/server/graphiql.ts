@@ -44,7 +44,7 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
 }
 
 export const START_QUERY = `# Tapegate restores files from tape. Select an operation next to the run button.
-# The defaults of $… fit the demo archive. Enter other values under "Variables", such as { "match": "/archive" }.
+# The default values of the variables fit the demo archive. Enter other values under "Variables", such as { "match": "/archive" }.
 # If authentication is required, enter a token under "Headers": { "Authorization": "Bearer …" }
 
 # The caller, its roles, and its quotas.

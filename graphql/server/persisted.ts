@@ -55,7 +55,11 @@ export function openDocuments({
       if (!mayAll(caller)) throw untrusted();
       // this code makes Apollo clients send the document's text instead of its hash
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
-      throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
+      throw new RefusedDocument(
+        404,
+        'PERSISTED_QUERY_NOT_FOUND',
+        `there is no persisted document with the id ${quote(id.name)}`,
+      );
     },
   };
 }

@@ -294,7 +294,7 @@ export class EventStreams {
     }
     const operations = stream?.operations ?? new Set();
     if (operations.size >= this.limits.operations) {
-      const message = `the stream already has ${operations.size} operations: try again later`;
+      const message = `the stream already has ${operations.size} operations, the maximum: try again when one has ended`;
       throw new HttpError(429, message, { 'Retry-After': '5' });
     }
     const give = this.limits.keep(req, size);
@@ -330,7 +330,8 @@ export class EventStreams {
   }
 
   private refuseWhenClosed(): void {
-    if (this.isClosed) throw new HttpError(503, 'the gateway stops', { 'Retry-After': '1', Connection: 'close' });
+    if (this.isClosed)
+      throw new HttpError(503, 'the gateway is stopping: connect again', { 'Retry-After': '1', Connection: 'close' });
   }
 }
 

@@ -37,7 +37,7 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
   const [first, ...others] = named;
   if (others.length > 0) {
     const some = named.slice(0, 3).map(quote).join(' and ');
-    const more = named.length > 3 ? `, of ${named.length}` : '';
+    const more = named.length > 3 ? ` and ${named.length - 3} more` : '';
     throw new InvalidInputError(field, `must name one quota in a request, not ${some}${more}`);
   }
   if (first !== undefined) return first;
@@ -48,7 +48,7 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
     throw new InvalidInputError(field, `must name a quota, because ${quote(ctx.caller.name)} does not have one`);
   const some = own
     ? `${quote(ctx.caller.name)} has ${own.length}, ${own.slice(0, 10).map(quote).join(', ')}`
-    : 'you may use any';
+    : 'you may charge any quota';
   throw new InvalidInputError(field, `must name the quota to charge: ${some}`);
 }
 
@@ -83,7 +83,8 @@ export async function release(ctx: Context, req: Request, res: Response): Promis
 async function readLogicalPaths({ config }: Context, req: Request): Promise<string[]> {
   const { paths } = await readTapeBody(req, pathsBody);
   const most = config.limits.requestPaths;
-  if (paths.length > most) throw new InvalidInputError('paths', `must be at most ${most}, not ${paths.length}`);
+  if (paths.length > most)
+    throw new InvalidInputError('paths', `must contain at most ${most} paths, not ${paths.length}`);
   return [...new Set(paths.map(toLogicalPath))];
 }
 
@@ -128,7 +129,7 @@ function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow
 function presentFile({ given, state, startedAt, problem, error, isLate }: StageRequestFileRow) {
   const text =
     problem === null
-      ? (error ?? (isLate ? 'its disk lifetime ended before it was restored' : null))
+      ? (error ?? (isLate ? 'the disk lifetime of the file ended before the file was restored' : null))
       : problems[problem];
   return {
     path: given,
@@ -140,13 +141,13 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you are not allowed to request it',
-  DIRECTORY: 'it is a directory: name its files',
-  ELSEWHERE: 'its copy on disk is not served, because it is at its primary path or was changed',
-  QUOTA_FULL: 'the quota has no room for it',
-  NOT_YOURS: 'you are not allowed to read it',
-  DISK_FAILS: 'the disk with its copy is temporarily unavailable',
-  VOLUME_AWAY: 'its volume is suspended',
-  NO_POSITION: 'its volume is unknown',
+  DIRECTORY: 'the path is a directory: request the files in the directory',
+  ELSEWHERE: 'the gateway does not serve the file on disk, because it is at its primary path or was changed',
+  QUOTA_FULL: 'the quota has no room for the file',
+  NOT_YOURS: 'you are not allowed to read the file',
+  DISK_FAILS: 'the disk with the copy of the file is temporarily unavailable',
+  VOLUME_AWAY: 'the volume that contains the file is suspended',
+  NO_POSITION: 'the volume that contains the file is unknown',
 };
 
 function presentLocality(given: string, row: LocalityRow | undefined) {

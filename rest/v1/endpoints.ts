@@ -94,7 +94,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'get', path: '/requests/{id}', name: 'getRequest', handler: requests.getOne },
     summary: 'Show a request with its files',
     description:
-      'Omits each of the four progress times until it is known. A request is finished when it has `last_files_on_disk`. If it has only `tapestore_request_end`, all its files failed.',
+      'The response omits each of the four progress times until the time is known. A request is finished when `last_files_on_disk` is present. If only `tapestore_request_end` is present, all files of the request failed.',
     parameters: [requestId],
     answer: {
       form: refTo('Request'),
@@ -118,7 +118,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'put', path: '/requests/{id}', name: 'updateRequest', handler: requests.put },
     summary: 'Change a request',
     description:
-      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A future one revives it and charges the quota again.',
+      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A retention in the future revives an ended request and charges the quota again.',
     parameters: [requestId],
     body: [
       {
@@ -218,7 +218,7 @@ export const commonErrors: Readonly<Record<number, string>> = {
   403: 'the caller lacks permission, or the request comes from a page of another origin',
   421: 'the gateway is not configured for this host name',
   429: 'the caller has reached a limit: retry after the number of seconds in `Retry-After`',
-  500: 'an internal error, or the database connection broke before the change was confirmed: check whether it was made before you repeat it',
+  500: 'an internal error, or the database connection broke before the change was confirmed: check whether the change was made before you send the request again',
   503: 'the database does not answer or is too busy: retry after the number of seconds in `Retry-After`',
 };
 

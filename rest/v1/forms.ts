@@ -85,7 +85,7 @@ const pattern: JsonSchema = {
 const path: JsonSchema = { type: 'string', maxLength: 2048, pattern: '^(/[^/\\u0000]+)+$' };
 const notGiven: JsonSchema = {
   enum: [null, ''],
-  description: 'Treated as missing. Exactly one of `patterns` and `files` is required',
+  description: 'Null and an empty string are treated as missing. Exactly one of `patterns` and `files` is required',
 };
 
 export const forms = {
@@ -102,7 +102,8 @@ export const forms = {
       ...times,
       files: {
         ...listOf({ type: 'string' }),
-        description: 'The paths of the files in the order of the list, or sorted',
+        description:
+          'The paths of the files: in the order of the requested list, or sorted if the request has a pattern',
       },
     },
     timesOfProgress,
@@ -125,7 +126,7 @@ export const forms = {
           'U: unverified, the copy on tape is not confirmed; D: on disk and on tape; T: only on tape; A: being restored; R: restored',
       },
       verified: orNull(time('When the copy on tape was confirmed')),
-      size: bytes('The size in bytes'),
+      size: bytes('The size of the file in bytes'),
     },
     ['spot-name'],
   ),

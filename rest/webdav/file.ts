@@ -77,7 +77,10 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
       `${quote(path)} is on tape: stage it first, with the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
     ),
   ELSEWHERE: (path) =>
-    new HttpError(415, `${quote(path)} is not served, because it is on disk at its primary path or was changed there`),
+    new HttpError(
+      415,
+      `the gateway does not serve ${quote(path)}, because the file is at its primary path or was changed on disk`,
+    ),
   DISK_FAILS: (path) =>
     new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),
 };
@@ -95,10 +98,13 @@ async function explainClosed(
 ): Promise<HttpError> {
   ctx.log.debug({ path, closed }, message);
   if (closed === 'private')
-    return new HttpError(403, `${quote(path)} is not readable by all users of its host, as this gateway requires`);
+    return new HttpError(
+      403,
+      `this gateway serves only files that all users of the host may read, and ${quote(path)} is not one of them`,
+    );
   if (closed === 'gone' && (await recordMissingFiles(ctx, [fileId])).size > 0) return refusalOf('ON_TAPE', path);
   if (closed === 'gone' || closed === 'changed') {
-    return new HttpError(415, `the restored copy of ${quote(path)} was replaced on disk: stage it again`);
+    return new HttpError(415, `the restored copy of ${quote(path)} was replaced on disk: stage the file again`);
   }
   if (closed === 'absent') {
     const hosts = await findHostsOf(ctx, diskId);

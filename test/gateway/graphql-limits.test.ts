@@ -173,7 +173,7 @@ test('a query with too many counts is refused before it reads anything', async (
   const counts = (count: number) =>
     `{ ${Array.from({ length: count }, (_, n) => `c${n}: tapeFiles(match: "${n}") { totalCount }`).join(' ')} }`;
   const statements = await recordStatements(async () => {
-    const says = ['the query counts the items of 60 root lists, but at most 25 counts are allowed'];
+    const says = ['the query requests the total count of 60 root lists, but at most 25 are allowed'];
     expect(await askErrors(app, counts(60))).toEqual(says);
     const named = `${counts(60).replaceAll('totalCount', '...C')} fragment C on QueryTapeFilesConnection { totalCount }`;
     expect(await askErrors(app, named)).toEqual(says);

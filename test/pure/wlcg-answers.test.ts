@@ -63,7 +63,7 @@ test.each<[file: object, expected: string]>([
   [{ onDisk: false, error: 'drive is down' }, failed('TRANSIENT', 'drive is down')],
   [{ error: 'Input/output error' }, failed('MEDIA', 'Input/output error')],
   [{ error: 'Permission denied' }, failed('POLICY', 'Permission denied')],
-  [{ error: 'the quota has no room for it' }, failed('SPACE', 'the quota has no room for it')],
+  [{ error: 'the quota has no room for the file' }, failed('SPACE', 'the quota has no room for the file')],
   [{ error: 'No space left on device' }, failed('SPACE', 'No space left on device')],
   ...['pool dc-17 does not exist', 'No such file or directory', 'route not found'].map((error): [object, string] => [
     { state: 'FAILED', error },

@@ -47,7 +47,7 @@ export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimat
       <dt>Expected end</dt>
       <dd>
         {end ? <ExpectedEnd {...end} /> : (estimate.endUnknown ?? 'Unknown')}
-        {!estimate.hasRoom && <strong> The restore disks are too full now.</strong>}
+        {!estimate.hasRoom && <strong> The restore disks have no room for these files now.</strong>}
       </dd>
       {price && (
         <>

@@ -57,7 +57,7 @@ const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][num
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
   {
     title: 'Next try',
-    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'after it is resumed'),
+    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'after an operator resumes it'),
   },
   {
     title: 'Service',

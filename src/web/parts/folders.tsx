@@ -48,7 +48,7 @@ function Below({ folder, onSearch }: { folder: string; onSearch(text: string): v
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
-      {(more > 0 || data?.directory.hasMore) && <span>… and more: type the start of a name</span>}
+      {(more > 0 || data?.directory.hasMore) && <span>… and more folders: type the start of a name to see them</span>}
     </nav>
   );
 }

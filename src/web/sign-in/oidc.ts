@@ -107,7 +107,7 @@ export async function finishSignIn(
     if (!providers) return 'The gateway no longer accepts this sign-in method.';
     const answering = here.searchParams.get(ISSUER);
     if (providers.issuers.length > 1 && answering !== pending.issuer)
-      throw new Error(`the response is from ${answering ?? 'an unknown provider'}`);
+      throw new Error(`the response came from ${answering ?? 'an unknown provider'}`);
     store(await exchange(providers, pending, here), pending.isPersistent);
     return undefined;
   } catch (error) {
@@ -138,7 +138,8 @@ async function exchange(providers: Providers, pending: PendingSignIn, here: URL)
  */
 export async function renew({ issuer, refreshToken }: StoredToken): Promise<StoredToken> {
   const providers = await findProviders();
-  if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('the token cannot be renewed');
+  if (!providers || issuer === undefined || refreshToken === undefined)
+    throw new Error('the token cannot be renewed: sign in again');
   const { oauth, server, client, options } = await prepare(providers, issuer);
   const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, options);
   const next = toStored(await oauth.processRefreshTokenResponse(server, client, response), issuer);
